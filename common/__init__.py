@@ -1,0 +1,1 @@
+"""What every party shares: configuration, data, protocol, randomness, files. Imports no party."""

@@ -1,0 +1,320 @@
+"""The run file: its sections as pydantic models, and the digest of the part that all parties share.
+
+`job` is the same for every party and its digest is compared at the handshake. `label_party` and each entry
+of `nonlabel_parties` are private; a party on its own host has only its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from cutlayer.common.errors import ConfigError
+from cutlayer.common.limits import Limits, Timeouts
+
+LABEL_PARTY = "label_party"
+ID_SECRET_VARIABLE = "CUTLAYER_ID_SECRET"
+
+PartyName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+Address = Annotated[str, StringConstraints(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}$")]
+
+
+class Section(BaseModel):
+    """A part of the run file: unknown keys are errors, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Choice(BaseModel):
+    """A plugin and its options: `{name: mlp, hidden: [32]}`, or just `mlp`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options, without the name."""
+        return dict(self.model_extra or {})
+
+
+def _named(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+Named = Annotated[Choice, BeforeValidator(_named)]
+
+
+class CutLayer(Section):
+    """The interface between bottom models and top model.
+
+    Attributes:
+        width: numbers per row that each party sends.
+        widths: other widths for some parties, where `aggregation` is concat; key `label_party` for its own.
+        encoding: how activations and gradients travel.
+    """
+
+    width: PositiveInt
+    aggregation: Literal["sum", "concat"] = "sum"
+    widths: dict[str, PositiveInt] = {}
+    encoding: Literal["float32", "float16", "bfloat16"] = "float32"
+
+    def width_of(self, party: str) -> int:
+        """Cut-layer width of `party`."""
+        return self.widths.get(party, self.width)
+
+
+class Privacy(Section):
+    """What non-label parties may see beyond gradients."""
+
+    share_metrics: bool = False
+
+
+class GrantedKnowledge(Section):
+    """Knowledge that the job grants a curious party, for research; nothing by default."""
+
+    clean_positive_gradient: bool = False
+
+
+class Job(Section):
+    """What all parties agree on."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
+    task: Literal["binary", "multiclass"] = "binary"
+    classes: Annotated[int, Field(ge=2)] = 2
+    epochs: PositiveInt
+    batch_size: PositiveInt
+    seed: NonNegativeInt = 0
+    test_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    cut_layer: CutLayer
+    parties: Annotated[tuple[PartyName, ...], Field(min_length=1)]
+    privacy: Privacy = Privacy()
+    knowledge: dict[str, GrantedKnowledge] = {}
+
+    @model_validator(mode="after")
+    def _check(self) -> Job:
+        if len(set(self.parties)) != len(self.parties):
+            raise ValueError("parties: a name occurs twice")
+        if LABEL_PARTY in self.parties:
+            raise ValueError(f"parties: {LABEL_PARTY!r} is the label party; name the non-label parties here")
+        if self.task == "multiclass" and "classes" not in self.model_fields_set:
+            raise ValueError("task multiclass needs `classes: k`, the number of classes")
+        if self.task == "binary" and self.classes != 2:
+            raise ValueError(f"task binary has 2 classes, got classes: {self.classes}; write task: multiclass")
+        if self.cut_layer.widths and self.cut_layer.aggregation == "sum":
+            raise ValueError("cut_layer.widths: a sum needs one width for all; write aggregation: concat")
+        for key, names in (("cut_layer.widths", self.cut_layer.widths), ("knowledge", self.knowledge)):
+            allowed = {*self.parties, LABEL_PARTY} if key == "cut_layer.widths" else set(self.parties)
+            for name in sorted(set(names) - allowed):
+                raise ValueError(f"{key}: {name!r} is no party of this job; there are: {', '.join(self.parties)}")
+        if self.task == "multiclass" and any(k.clean_positive_gradient for k in self.knowledge.values()):
+            raise ValueError("knowledge: clean_positive_gradient needs task: binary")
+        return self
+
+    def digest(self) -> bytes:
+        """SHA-256 of the section with defaults filled in, 32 bytes; equal exactly when the agreement is."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).digest()
+
+    def limits(self, party: str) -> Limits:
+        """What the link with `party` may carry."""
+        return Limits(rows=self.batch_size, width=self.cut_layer.width_of(party))
+
+    def granted(self, party: str) -> GrantedKnowledge:
+        """Knowledge granted to `party`."""
+        return self.knowledge.get(party, GrantedKnowledge())
+
+
+class Optimizer(Section):
+    """A torch optimizer."""
+
+    name: Literal["sgd", "adam", "adagrad"] = "adam"
+    lr: PositiveFloat = 0.01
+    momentum: NonNegativeFloat = 0.0
+    weight_decay: NonNegativeFloat = 0.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Optimizer:
+        if self.momentum and self.name != "sgd":
+            raise ValueError(f"momentum is an option of sgd, not of {self.name}")
+        return self
+
+
+class DataSource(BaseModel):
+    """Where a party's rows come from. Keys that are not listed here are options of the source.
+
+    Attributes:
+        source: `csv`, `parquet`, an embedded data set, or `package.module:Class`.
+        standardise: scale numeric columns to mean 0 and deviation 1 over the training rows.
+        positive: label party, binary: the label value that counts as 1.
+        missing_label: label party: refuse rows without a label, or drop them.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    source: str
+    standardise: bool = True
+    positive: str | int | float | bool | None = None
+    missing_label: Literal["error", "drop"] = "error"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the source."""
+        return dict(self.model_extra or {})
+
+
+class PartySection(Section):
+    """What both kinds of party have.
+
+    Attributes:
+        id_secret: shared by the parties, keys the id digests; or the variable CUTLAYER_ID_SECRET.
+        seed: private seed of this party's initial weights; by default they follow from `job.seed`.
+        threads: torch threads.
+    """
+
+    data: DataSource
+    optimizer: Optimizer = Optimizer()
+    id_secret: SecretStr | None = None
+    seed: NonNegativeInt | None = None
+    threads: PositiveInt = 1
+    timeouts: Timeouts = Timeouts()
+
+    def shared_secret(self) -> bytes:
+        """The secret for id digests.
+
+        Raises:
+            ConfigError: neither the run file nor the environment has one.
+        """
+        text = self.id_secret.get_secret_value() if self.id_secret else os.environ.get(ID_SECRET_VARIABLE, "")
+        if not text:
+            raise ConfigError(
+                "no shared secret for the row ids: every party sets the same `id_secret: ...` in its own "
+                f"section, or the environment variable {ID_SECRET_VARIABLE}"
+            )
+        return text.encode()
+
+
+class LabelPartySection(PartySection):
+    """The label party's private section.
+
+    Attributes:
+        bottom_model: given where the label party holds features too.
+        noise_secret: file of 32 random bytes for the defense noise; by default one is made for each run.
+    """
+
+    listen: Address = "127.0.0.1:50051"
+    top_model: Named = Choice(name="mlp")
+    bottom_model: Named | None = None
+    defense: Named = Choice(name="none")
+    noise_secret: Path | None = None
+
+
+class NonlabelPartySection(PartySection):
+    """A non-label party's private section."""
+
+    connect: Address = "127.0.0.1:50051"
+    bottom_model: Named = Choice(name="mlp")
+    attacks: tuple[Named, ...] = ()
+
+
+class RunFile(Section):
+    """A whole run file."""
+
+    job: Job
+    label_party: LabelPartySection | None = None
+    nonlabel_parties: dict[str, NonlabelPartySection] = {}
+
+    @model_validator(mode="after")
+    def _check(self) -> RunFile:
+        for name in sorted(set(self.nonlabel_parties) - set(self.job.parties)):
+            raise ValueError(f"nonlabel_parties.{name} is not in job.parties: {', '.join(self.job.parties)}")
+        return self
+
+    def label_section(self) -> LabelPartySection:
+        """The label party's section, or a ConfigError where the file has none."""
+        if self.label_party is None:
+            raise ConfigError("the file has no `label_party` section, which the label party needs")
+        return self.label_party
+
+    def nonlabel_section(self, name: str) -> NonlabelPartySection:
+        """The section of `name`, or a ConfigError where the file has none."""
+        if name not in self.job.parties:
+            raise ConfigError(f"{name!r} is not in job.parties; there are: {', '.join(self.job.parties)}")
+        if name not in self.nonlabel_parties:
+            raise ConfigError(f"the file has no `nonlabel_parties.{name}` section")
+        return self.nonlabel_parties[name]
+
+    def public_dump(self) -> dict[str, Any]:
+        """The resolved file for `run.json`; secrets are masked."""
+        return self.model_dump(mode="json")
+
+
+def load(path: Path) -> RunFile:
+    """Read and validate a run file; relative `path` and `noise_secret` values are taken from the file's folder.
+
+    Raises:
+        ConfigError: unreadable, not YAML, or wrong; the message names the file, the key and what is expected.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: expected sections such as `job:`, got {type(raw).__name__}")
+    try:
+        run_file = RunFile.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(_explain(path, error)) from error
+    return _resolve_paths(run_file, path.resolve().parent)
+
+
+def _explain(path: Path, error: ValidationError) -> str:
+    lines = []
+    for item in error.errors(include_url=False):
+        key = ".".join(str(part) for part in item["loc"]) or "file"
+        reason = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            reason = "unknown key; see docs/run-file.md for the keys of this section"
+        elif item["type"] != "value_error" and isinstance(item["input"], str | int | float):
+            reason += f", got {item['input']!r}"
+        lines.append(f"{path}: {key}: {reason}")
+    return "\n".join(lines)
+
+
+def _resolve_paths(run_file: RunFile, folder: Path) -> RunFile:
+    def located(section: PartySection) -> dict[str, Any]:
+        update: dict[str, Any] = {}
+        if isinstance(path := section.data.options.get("path"), str):
+            update["data"] = section.data.model_copy(update={"path": str(folder / path)})
+        if isinstance(section, LabelPartySection) and section.noise_secret:
+            update["noise_secret"] = folder / section.noise_secret
+        return update
+
+    label = run_file.label_party
+    return run_file.model_copy(
+        update={
+            "label_party": label and label.model_copy(update=located(label)),
+            "nonlabel_parties": {
+                name: section.model_copy(update=located(section))
+                for name, section in run_file.nonlabel_parties.items()
+            },
+        }
+    )

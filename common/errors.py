@@ -1,0 +1,112 @@
+"""The error tree: what each error means, how a process exits on it, and whether it may cross the wire.
+
+    CutlayerError
+    ├── UserError                 exit 2   the user's input is wrong; the message says where and what to write
+    │   ├── ConfigError                    the run file
+    │   ├── DataError                      a data file or a column of it
+    │   └── PluginError                    a defense, attack, model or dataset: name or option
+    ├── AlignmentError            exit 2   the parties' rows do not match
+    ├── ProtocolError             exit 1   what a peer sent is refused; these texts cross the wire
+    │   ├── FrameError                     INVALID_ARGUMENT     malformed message
+    │   ├── OrderError                     FAILED_PRECONDITION  not the step that is expected
+    │   ├── SkewError                      FAILED_PRECONDITION  other job, version, rows or history
+    │   └── NotAllowedError                PERMISSION_DENIED    unknown party
+    ├── PeerError                 exit 1   another party is gone, refused us or stopped
+    ├── DefenseError              exit 1   a defense failed: nothing was sent
+    ├── TrainingError             exit 1   training cannot go on (loss not finite, ...)
+    └── Interrupted               exit 130 (Ctrl-C) or 143 (SIGTERM)
+
+An error whose class has `wire_status` may be sent to a peer as it is: its text depends only on what the
+peer itself sent and on the job section, never on labels. Anything else crosses the wire as
+`INTERNAL: see the label party's log`.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import ClassVar
+
+
+class CutlayerError(Exception):
+    """Root of all errors that Cutlayer raises on purpose; `str()` is a message for a person."""
+
+    exit_code: ClassVar[int] = 1
+    wire_status: ClassVar[str | None] = None  # name of a grpc.StatusCode
+
+
+class UserError(CutlayerError):
+    """The user's input is wrong."""
+
+    exit_code = 2
+
+
+class ConfigError(UserError):
+    """The run file is wrong; the message names the file and the key."""
+
+
+class DataError(UserError):
+    """A data file or column is wrong; the message names it. No value of an id, label or feature is shown."""
+
+
+class PluginError(UserError):
+    """A defense, attack, model or dataset does not exist, or has no such option."""
+
+
+class AlignmentError(CutlayerError):
+    """The parties' rows do not match; the message has counts and the remedy, no id."""
+
+    exit_code = 2
+    wire_status = "FAILED_PRECONDITION"
+
+
+class ProtocolError(CutlayerError):
+    """A message of a peer is refused."""
+
+    wire_status = "INVALID_ARGUMENT"
+
+
+class FrameError(ProtocolError):
+    """A message is malformed: a missing field, a wrong length, a number that is not finite."""
+
+
+class OrderError(ProtocolError):
+    """A step comes that is not expected; the message names the one that is."""
+
+    wire_status = "FAILED_PRECONDITION"
+
+
+class SkewError(ProtocolError):
+    """The two sides do not mean the same run; the message names what differs."""
+
+    wire_status = "FAILED_PRECONDITION"
+
+
+class NotAllowedError(ProtocolError):
+    """The peer is not a party of this job."""
+
+    wire_status = "PERMISSION_DENIED"
+
+
+class PeerError(CutlayerError):
+    """Another party is lost, has stopped, or refused this one; the message names it."""
+
+
+class DefenseError(CutlayerError):
+    """A defense raised, or returned what must not be sent. Nothing was sent."""
+
+
+class TrainingError(CutlayerError):
+    """Training cannot go on."""
+
+
+class Interrupted(CutlayerError):
+    """A signal asked this process to end."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name}")
+        self.signum = signum
+
+    @property
+    def status(self) -> int:
+        """The exit status a shell expects: 128 + signal number."""
+        return 128 + self.signum

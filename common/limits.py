@@ -1,0 +1,39 @@
+"""Sizes and times that bound what a party accepts and how long it waits: two value objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, PositiveFloat
+
+CHUNK_BYTES = 4 << 20  # a matrix above this travels in several frames
+
+
+class Timeouts(BaseModel):
+    """How long a party waits, in seconds. `Timeouts(stall_s=20)` changes one and keeps the rest."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    connect_s: PositiveFloat = 600.0  # for the other parties to appear
+    reconnect_s: PositiveFloat = 30.0  # for a party that was lost to come back
+    stall_s: PositiveFloat = 300.0  # for the answer to, or the next of, one step
+    keepalive_s: PositiveFloat = 10.0  # between pings on a silent connection
+    goodbye_s: PositiveFloat = 5.0  # for the others to take note of the end
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one link may carry: `rows` x `width` is the largest matrix of the job."""
+
+    rows: int
+    width: int
+
+    @property
+    def matrix_bytes(self) -> int:
+        """Largest matrix, in bytes, at 4 bytes a number."""
+        return 4 * self.rows * self.width
+
+    @property
+    def frame_bytes(self) -> int:
+        """Largest frame: one chunk, a row of knowledge beside it, and the fields around them."""
+        return min(self.matrix_bytes, CHUNK_BYTES) + 4 * self.width + 4096

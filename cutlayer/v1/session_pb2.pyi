@@ -1,0 +1,69 @@
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REASON_UNSPECIFIED: _ClassVar[Reason]
+    REASON_FINISHED: _ClassVar[Reason]
+    REASON_STOPPED: _ClassVar[Reason]
+    REASON_FAILED: _ClassVar[Reason]
+    REASON_PARTY_LOST: _ClassVar[Reason]
+REASON_UNSPECIFIED: Reason
+REASON_FINISHED: Reason
+REASON_STOPPED: Reason
+REASON_FAILED: Reason
+REASON_PARTY_LOST: Reason
+
+class Hello(_message.Message):
+    __slots__ = ("protocol_major", "protocol_minor", "package_version", "party", "job_digest", "cut_width", "rows", "applied_step", "history")
+    PROTOCOL_MAJOR_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_MINOR_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    JOB_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    CUT_WIDTH_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_STEP_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
+    protocol_major: int
+    protocol_minor: int
+    package_version: str
+    party: str
+    job_digest: bytes
+    cut_width: int
+    rows: RowSet
+    applied_step: int
+    history: bytes
+    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., package_version: _Optional[str] = ..., party: _Optional[str] = ..., job_digest: _Optional[bytes] = ..., cut_width: _Optional[int] = ..., rows: _Optional[_Union[RowSet, _Mapping]] = ..., applied_step: _Optional[int] = ..., history: _Optional[bytes] = ...) -> None: ...
+
+class RowSet(_message.Message):
+    __slots__ = ("count", "digest")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    digest: bytes
+    def __init__(self, count: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("protocol_major", "protocol_minor", "package_version", "next_step")
+    PROTOCOL_MAJOR_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_MINOR_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NEXT_STEP_FIELD_NUMBER: _ClassVar[int]
+    protocol_major: int
+    protocol_minor: int
+    package_version: str
+    next_step: int
+    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., package_version: _Optional[str] = ..., next_step: _Optional[int] = ...) -> None: ...
+
+class Goodbye(_message.Message):
+    __slots__ = ("reason", "party")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    reason: Reason
+    party: str
+    def __init__(self, reason: _Optional[_Union[Reason, str]] = ..., party: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,1 @@
+"""A party that owns features and a bottom model; a gRPC client."""

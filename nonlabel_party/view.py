@@ -1,0 +1,72 @@
+"""What a curious non-label party has at one step, and what it concludes.
+
+Shape suffixes: B rows of the batch, d cut-layer width, F features, D width of the layer looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor
+
+Layer = Literal["cut", "first"]
+
+
+@dataclass(frozen=True)
+class CleanPositive:
+    """Granted knowledge: the gradient, before the defense, of one row of the batch whose label is 1."""
+
+    row: int  # index in the batch
+    g_d: Tensor
+
+
+@dataclass(frozen=True)
+class StepView:
+    """Everything, and nothing but, what a curious non-label party has at one training step.
+
+    Attributes:
+        step: the step, counted from 1.
+        row_ids: B ids, as in the party's own table.
+        x_BF: the party's own features.
+        z_Bd: what it sent.
+        g_Bd: what it received: perturbed.
+        clean_positive: knowledge that the job grants, or None.
+    """
+
+    step: int
+    row_ids: tuple[str, ...]
+    x_BF: Tensor
+    z_Bd: Tensor
+    g_Bd: Tensor
+    clean_positive: CleanPositive | None = None
+    pull_back: Callable[[Tensor], Tensor] | None = field(default=None, repr=False)
+
+    def gradient(self, layer: Layer) -> Tensor:
+        """What the party received, (B, D), at the cut layer or at the output of its bottom model's first layer."""
+        return self.g_Bd if layer == "cut" else self._at_first(self.g_Bd)
+
+    def clean_positive_gradient(self, layer: Layer) -> Tensor | None:
+        """The granted clean gradient of one positive row, (D,), at `layer`; None if not granted at this step."""
+        if self.clean_positive is None:
+            return None
+        if layer == "cut":
+            return self.clean_positive.g_d
+        g_Bd = self.g_Bd.new_zeros(self.g_Bd.shape)
+        g_Bd[self.clean_positive.row] = self.clean_positive.g_d
+        return self._at_first(g_Bd)[self.clean_positive.row]
+
+    def _at_first(self, g_Bd: Tensor) -> Tensor:
+        if self.pull_back is None:
+            raise ValueError("this view has no bottom model, so there is no gradient at its first layer")
+        return self.pull_back(g_Bd)
+
+
+@dataclass(frozen=True)
+class LabelGuess:
+    """An attack's scores for some rows at one layer; higher means more likely positive, only the order counts."""
+
+    row_ids: tuple[str, ...]
+    score_B: Tensor
+    layer: Layer = "cut"
