@@ -32,7 +32,7 @@ from cutlayer.common.errors import ConfigError
 from cutlayer.common.limits import Limits, Timeouts
 
 LABEL_PARTY = "label_party"
-ID_SECRET_VARIABLE = "CUTLAYER_ID_SECRET"
+ID_SECRET_VARIABLE = "CUTLAYER_ID_SECRET"  # noqa: S105 - the name of a variable
 
 PartyName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 Address = Annotated[str, StringConstraints(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}$")]
@@ -313,8 +313,7 @@ def _resolve_paths(run_file: RunFile, folder: Path) -> RunFile:
         update={
             "label_party": label and label.model_copy(update=located(label)),
             "nonlabel_parties": {
-                name: section.model_copy(update=located(section))
-                for name, section in run_file.nonlabel_parties.items()
+                name: section.model_copy(update=located(section)) for name, section in run_file.nonlabel_parties.items()
             },
         }
     )

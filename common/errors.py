@@ -88,7 +88,11 @@ class NotAllowedError(ProtocolError):
 
 
 class PeerError(CutlayerError):
-    """Another party is lost, has stopped, or refused this one; the message names it."""
+    """Another party is lost, has stopped, or refused this one; the message names it, and `party` does."""
+
+    def __init__(self, message: str, party: str = "") -> None:
+        super().__init__(message)
+        self.party = party
 
 
 class DefenseError(CutlayerError):

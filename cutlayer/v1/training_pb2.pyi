@@ -50,14 +50,12 @@ class AlignRowsResponse(_message.Message):
     def __init__(self, matched: _Optional[int] = ..., held_by_all: _Optional[bytes] = ..., form: _Optional[_Union[IdForm, str]] = ...) -> None: ...
 
 class TrainRequest(_message.Message):
-    __slots__ = ("hello", "activation", "goodbye")
+    __slots__ = ("hello", "activation")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     ACTIVATION_FIELD_NUMBER: _ClassVar[int]
-    GOODBYE_FIELD_NUMBER: _ClassVar[int]
     hello: _session_pb2.Hello
     activation: Activation
-    goodbye: _session_pb2.Goodbye
-    def __init__(self, hello: _Optional[_Union[_session_pb2.Hello, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., goodbye: _Optional[_Union[_session_pb2.Goodbye, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[_session_pb2.Hello, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ...) -> None: ...
 
 class TrainResponse(_message.Message):
     __slots__ = ("welcome", "answer", "goodbye")
@@ -68,6 +66,18 @@ class TrainResponse(_message.Message):
     answer: Answer
     goodbye: _session_pb2.Goodbye
     def __init__(self, welcome: _Optional[_Union[_session_pb2.Welcome, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., goodbye: _Optional[_Union[_session_pb2.Goodbye, _Mapping]] = ...) -> None: ...
+
+class LeaveRequest(_message.Message):
+    __slots__ = ("hello", "goodbye")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    hello: _session_pb2.Hello
+    goodbye: _session_pb2.Goodbye
+    def __init__(self, hello: _Optional[_Union[_session_pb2.Hello, _Mapping]] = ..., goodbye: _Optional[_Union[_session_pb2.Goodbye, _Mapping]] = ...) -> None: ...
+
+class LeaveResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Activation(_message.Message):
     __slots__ = ("step", "history", "rows_digest", "matrix")

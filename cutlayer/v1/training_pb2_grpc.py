@@ -45,6 +45,11 @@ class LabelPartyServiceStub(object):
                 request_serializer=cutlayer_dot_v1_dot_training__pb2.TrainRequest.SerializeToString,
                 response_deserializer=cutlayer_dot_v1_dot_training__pb2.TrainResponse.FromString,
                 _registered_method=True)
+        self.Leave = channel.unary_unary(
+                '/cutlayer.v1.LabelPartyService/Leave',
+                request_serializer=cutlayer_dot_v1_dot_training__pb2.LeaveRequest.SerializeToString,
+                response_deserializer=cutlayer_dot_v1_dot_training__pb2.LeaveResponse.FromString,
+                _registered_method=True)
 
 
 class LabelPartyServiceServicer(object):
@@ -66,6 +71,13 @@ class LabelPartyServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Leave(self, request, context):
+        """Tells the label party that a non-label party ends, and why.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LabelPartyServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -78,6 +90,11 @@ def add_LabelPartyServiceServicer_to_server(servicer, server):
                     servicer.Train,
                     request_deserializer=cutlayer_dot_v1_dot_training__pb2.TrainRequest.FromString,
                     response_serializer=cutlayer_dot_v1_dot_training__pb2.TrainResponse.SerializeToString,
+            ),
+            'Leave': grpc.unary_unary_rpc_method_handler(
+                    servicer.Leave,
+                    request_deserializer=cutlayer_dot_v1_dot_training__pb2.LeaveRequest.FromString,
+                    response_serializer=cutlayer_dot_v1_dot_training__pb2.LeaveResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -135,6 +152,33 @@ class LabelPartyService(object):
             '/cutlayer.v1.LabelPartyService/Train',
             cutlayer_dot_v1_dot_training__pb2.TrainRequest.SerializeToString,
             cutlayer_dot_v1_dot_training__pb2.TrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Leave(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cutlayer.v1.LabelPartyService/Leave',
+            cutlayer_dot_v1_dot_training__pb2.LeaveRequest.SerializeToString,
+            cutlayer_dot_v1_dot_training__pb2.LeaveResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,128 @@
+"""A party as an operating-system process: how signals and errors become an exit status and a readable line."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from cutlayer.common.errors import CutlayerError, Interrupted
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
+
+
+def print_error(text: str) -> None:
+    """Show `text` on stderr as this program's."""
+    print(f"cutlayer: {text}", file=sys.stderr, flush=True)
+
+
+def run_party(
+    name: str,
+    body: Callable[[], int | None],
+    telemetry_error: Callable[[str], None] = print_error,
+    *,
+    verbose: bool = False,
+) -> int:
+    """Run `body` as the work of this process, and return the exit status that tells how it ended.
+
+    SIGINT and SIGTERM raise `Interrupted` in `body`, once; a second signal of either kind ends the process
+    at once. Must be called from the main thread.
+
+    Args:
+        name: what runs, for the messages.
+        body: the work; what it returns is the status, None meaning 0.
+        telemetry_error: shows the message of what ended `body`.
+        verbose: also show the traceback of an internal error.
+    """
+    with _Signals() as signals:
+        try:
+            return _status_of(name, body, signals, telemetry_error, verbose=verbose)
+        except Interrupted as stop:  # the signal came while another end was being reported
+            return stop.status
+
+
+def peak_rss_bytes() -> int:
+    """The most memory that this process has held at a time, in bytes.
+
+    From /proc where there is one: getrusage counts what the parent held when it forked.
+    """
+    try:
+        found = _PEAK.search(Path("/proc/self/status").read_text(encoding="ascii", errors="replace"))
+    except OSError:
+        found = None
+    return 1024 * (int(found.group(1)) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+class _Signals:
+    """Raises the first SIGINT or SIGTERM as `Interrupted`; ends the process at the second."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Signals:
+        self._before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            os._exit(128 + number)
+        self.received = number
+        raise Interrupted(number)
+
+
+def _status_of(
+    name: str, body: Callable[[], int | None], signals: _Signals, show: Callable[[str], None], *, verbose: bool
+) -> int:
+    try:
+        return body() or 0
+    except BrokenPipeError:  # the reader of our output has gone, as in `cutlayer ... | head`
+        _silence_stdout()
+        return 1
+    except Exception as error:
+        return _report(name, error, signals.received, show, verbose=verbose)
+
+
+def _report(name: str, error: Exception, received: int | None, show: Callable[[str], None], *, verbose: bool) -> int:
+    """Show how `body` ended; returns the exit status."""
+    if received is not None:  # code between here and the signal may have turned Interrupted into its own error
+        stop = Interrupted(received)
+        show(f"{name} {stop}")
+        return stop.status
+    if isinstance(error, CutlayerError):
+        show(str(error))
+        return error.exit_code
+    if verbose:
+        traceback.print_exception(error)
+    show(_describe(name, error))
+    return 1
+
+
+def _describe(name: str, error: Exception) -> str:
+    """An unexpected error in one line. Only the system's own messages are repeated: others may quote a value."""
+    if isinstance(error, OSError):
+        return f"{name}: the system refused: {error}"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(last.filename).name}, line {last.lineno}, in {last.name}"
+    return f"internal error, please report: {name}: {type(error).__name__} at {where}; --verbose shows all of it"
+
+
+def _silence_stdout() -> None:
+    """Point stdout to nowhere, so that flushing it at exit cannot fail again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

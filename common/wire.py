@@ -1,0 +1,50 @@
+"""Hello on the wire <-> a greeting of the session."""
+
+from __future__ import annotations
+
+from cutlayer.common.errors import FrameError
+from cutlayer.common.session import Greeting
+from cutlayer.v1 import session_pb2
+
+_REQUIRED = ("protocol_major", "protocol_minor", "cut_width")
+
+
+def hello_of(greeting: Greeting) -> session_pb2.Hello:
+    """The message that says what `greeting` says."""
+    hello = session_pb2.Hello(
+        protocol_major=greeting.protocol[0],
+        protocol_minor=greeting.protocol[1],
+        package_version=greeting.package_version,
+        party=greeting.party,
+        job_digest=greeting.job_digest,
+        cut_width=greeting.cut_width,
+    )
+    if greeting.rows_count is not None and greeting.rows_digest is not None:
+        hello.rows.count = greeting.rows_count
+        hello.rows.digest = greeting.rows_digest
+        hello.applied_step = greeting.applied_step
+        hello.history = greeting.history
+    return hello
+
+
+def greeting_of(hello: session_pb2.Hello) -> Greeting:
+    """What a received Hello says.
+
+    Raises:
+        FrameError: a required field is missing.
+    """
+    for name in _REQUIRED:
+        if not hello.HasField(name):  # type: ignore[arg-type]
+            raise FrameError(f"Hello without {name}")
+    aligned = hello.HasField("rows")
+    return Greeting(
+        protocol=(hello.protocol_major, hello.protocol_minor),
+        package_version=hello.package_version[:64],
+        party=hello.party[:64],
+        job_digest=hello.job_digest,
+        cut_width=hello.cut_width,
+        rows_count=hello.rows.count if aligned else None,
+        rows_digest=hello.rows.digest if aligned else None,
+        applied_step=hello.applied_step,
+        history=hello.history,
+    )

@@ -1,0 +1,89 @@
+"""The leak audit: what would the attacks make of the gradient that is about to leave?
+
+The worst case of [M, section 3.3]: the direction attack knows the clean gradient of one positive row of
+the batch, drawn anew each step. Shape suffixes: B rows of the batch, d cut-layer width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from torch import Tensor
+from torch.nn import functional
+
+from cutlayer.common.leakage import LeakTally, leak_auc
+from cutlayer.common.randomness import Noise
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The row whose clean gradient the direction attack knows; `row` is its index in the batch."""
+
+    row: int
+    g_d: Tensor
+
+
+def draw_reference(g_Bd: Tensor, y_B: Tensor, *, multiclass: bool, noise: Noise) -> Reference | None:
+    """A random positive row (any row for more classes) and its clean gradient; None where there is none."""
+    candidates = range(len(y_B)) if multiclass else y_B.nonzero().squeeze(1).tolist()
+    if not candidates:
+        return None
+    row = candidates[int(float(noise.uniform((1,))) * len(candidates))]
+    return Reference(row, g_Bd[row].clone())
+
+
+def batch_leaks(g_Bd: Tensor, y_B: Tensor, reference: Reference | None, *, multiclass: bool) -> dict[str, float | None]:
+    """Leak AUC of each attack on one batch of perturbed gradients; None where it is undefined.
+
+    For more than two classes the direction attack tells rows of the reference's class from the others,
+    and the norm attack is not defined.
+    """
+    target_B = y_B if not multiclass or reference is None else (y_B == y_B[reference.row]).long()
+    leaks: dict[str, float | None] = {"cosine": None}
+    if reference is not None:
+        leaks["cosine"] = leak_auc(functional.normalize(g_Bd.double(), dim=1) @ reference.g_d.double(), target_B)
+    if not multiclass:
+        leaks["norm"] = leak_auc(g_Bd.double().norm(dim=1), y_B)
+    return leaks
+
+
+@dataclass
+class Audit:
+    """Leak figures over a run, at the cut layer. With several parties, those of the worst off at each step."""
+
+    multiclass: bool
+    tallies: dict[str, LeakTally] = field(default_factory=dict)
+    _epoch_tallies: dict[str, LeakTally] = field(default_factory=dict)
+    _rows: list[tuple[int, int, str, str, float | None]] = field(default_factory=list)
+
+    def record(self, step: int, epoch: int, leaks: Mapping[str, Mapping[str, float | None]]) -> dict[str, float | None]:
+        """Add one step's leak AUCs, party -> attack -> value; returns the largest of each attack."""
+        worst: dict[str, float | None] = {}
+        for party, by_attack in leaks.items():
+            for attack, auc in by_attack.items():
+                self._rows.append((step, epoch, party, attack, auc))
+                known = [value for value in (worst.get(attack), auc) if value is not None]
+                worst[attack] = max(known) if known else None
+        for attack, auc in worst.items():
+            self.tallies.setdefault(attack, LeakTally()).add(auc)
+            self._epoch_tallies.setdefault(attack, LeakTally()).add(auc)
+        return worst
+
+    def end_epoch(self) -> dict[str, dict[str, float | int | None]]:
+        """The figures of the epoch that ends, attack -> mean, p95, ..."""
+        figures = {attack: tally.summary() for attack, tally in self._epoch_tallies.items()}
+        self._epoch_tallies = {}
+        return figures
+
+    def summary(self) -> dict[str, dict[str, dict[str, float | int | None]]]:
+        """attack -> layer -> mean, p95, max over the batches, and how many were skipped."""
+        return {attack: {"cut": tally.summary()} for attack, tally in sorted(self.tallies.items())}
+
+    def table(self) -> pa.Table:
+        """Every figure: step, epoch, party, attack, leak_auc (null where undefined)."""
+        names = ["step", "epoch", "party", "attack", "leak_auc"]
+        columns = list(zip(*self._rows, strict=True)) or [[] for _ in names]
+        types = [pa.int64(), pa.int64(), pa.string(), pa.string(), pa.float64()]
+        return pa.table([pa.array(c, type=t) for c, t in zip(columns, types, strict=True)], names=names)

@@ -1,0 +1,51 @@
+"""The model-based bound on leakage: per step, and over the whole run.
+
+A row is released once per epoch; given the past its releases are independent, so the symmetrised KL
+divergence of a row adds up over its steps. Holds under the defense's Gaussian model of the gradients only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from cutlayer.common.leakage import auc_bound
+
+
+class RunBound:
+    """Adds up what a defense states as its sum of KL divergences, `sum_kl`, at each step.
+
+    Args:
+        rows: number of aligned rows.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._spent: dict[str, npt.NDArray[np.float64]] = {}
+        self._largest_step = 0.0
+        self._unbounded_steps = 0
+        self._stated = False
+
+    def add(self, party: str, rows: npt.NDArray[np.int64], figures: Mapping[str, float]) -> None:
+        """One release to `party`; `figures` is the defense's telemetry of the step."""
+        if (sum_kl := figures.get("sum_kl")) is None:
+            self._unbounded_steps += 1
+            return
+        self._stated = True
+        self._largest_step = max(self._largest_step, sum_kl)
+        self._spent.setdefault(party, np.zeros(self._rows))[rows] += sum_kl
+
+    def summary(self) -> dict[str, float | int] | None:
+        """The bounds; None where the defense states nothing. Steps without a statement make them 1."""
+        if not self._stated:
+            return None
+        spent = max(float(s.max()) for s in self._spent.values())
+        vacuous = self._unbounded_steps > 0
+        return {
+            "per_step_leak_auc": 1.0 if vacuous else auc_bound(self._largest_step),
+            "whole_run_leak_auc": 1.0 if vacuous else auc_bound(spent),
+            "sum_kl": self._largest_step,
+            "unbounded_steps": self._unbounded_steps,
+        }

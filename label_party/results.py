@@ -1,0 +1,128 @@
+"""What the label party reports while it trains and leaves behind when it ends."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from cutlayer import __version__
+from cutlayer.common.config import LABEL_PARTY, RunFile
+from cutlayer.common.process import peak_rss_bytes
+from cutlayer.common.schedule import Schedule, Step
+from cutlayer.common.telemetry import Progress
+from cutlayer.label_party.server import Link
+from cutlayer.label_party.training import LabelTraining
+
+Figures = dict[str, float | int | None]
+_PACKAGES = ("grpcio", "numpy", "protobuf", "torch")
+
+
+@dataclass
+class RunFigures:
+    """Loss, speed and evaluation figures of a run as it goes on."""
+
+    began: float = field(default_factory=time.monotonic)
+    trained_rows: int = 0
+    loss: float | None = None
+    utility: Figures = field(default_factory=dict)
+    leak: dict[str, float] = field(default_factory=dict)
+    _epoch_loss: float = 0.0
+    _epoch_rows: int = 0
+    _ended: float | None = None
+
+    def trained(self, rows: int, loss: float, leak: Mapping[str, float | None]) -> None:
+        """A training step of `rows` rows is done."""
+        self.trained_rows += rows
+        self.loss = loss
+        self.leak = {attack: auc for attack, auc in leak.items() if auc is not None}
+        self._epoch_loss += loss * rows
+        self._epoch_rows += rows
+
+    def end_epoch(self, step: Step, test: Mapping[str, float | None], training: LabelTraining) -> Figures:
+        """The record of an epoch for `metrics.jsonl`."""
+        self.utility = {**test, "train_loss": self._epoch_loss / max(self._epoch_rows, 1)}
+        self._epoch_loss, self._epoch_rows = 0.0, 0
+        record: Figures = {"step": step.number, "epoch": step.epoch, **self.utility}
+        for attack, figures in training.audit.end_epoch().items():
+            record |= {f"leak_{attack}_{name}": figures[name] for name in ("mean", "p95", "max", "skipped")}
+        for party, defense in training.defenses.items():
+            record |= {f"defense_{party}_{name}": value for name, value in defense.telemetry().items()}
+        return record
+
+    @property
+    def seconds(self) -> float:
+        """Time that training has taken so far."""
+        return (self._ended or time.monotonic()) - self.began
+
+    def stop(self) -> None:
+        """Training has ended."""
+        self._ended = time.monotonic()
+
+    def progress(self, step: Step, schedule: Schedule, epochs: int) -> Progress:
+        """What the display shows."""
+        return Progress(
+            step=step.number,
+            steps=schedule.steps,
+            epoch=step.epoch,
+            epochs=epochs,
+            loss=self.loss,
+            samples_per_second=self.trained_rows / self.seconds,
+            eta_seconds=self.seconds / step.number * (schedule.steps - step.number),
+            leak=self.leak,
+            test_auc=self.utility.get("test_auc"),
+        )
+
+
+def run_record(run_file: RunFile) -> dict[str, Any]:
+    """`run.json`: the resolved file without secrets, and the versions it ran on."""
+    return {
+        "schema": 1,
+        "config": run_file.public_dump(),
+        "job_digest": run_file.job.digest().hex(),
+        "versions": {"cutlayer": __version__, "python": platform.python_version()} | _versions(),
+    }
+
+
+def summary_record(
+    run_file: RunFile, training: LabelTraining, figures: RunFigures, links: Mapping[str, Link]
+) -> dict[str, Any]:
+    """`summary.json`, but for what only the non-label parties know."""
+    job, section = run_file.job, run_file.label_section()
+    return {
+        "schema": 1,
+        "job": job.name,
+        "task": job.task,
+        "defense": {"name": section.defense.name, **section.defense.options},
+        "utility": figures.utility,
+        "leak": {"audit": training.audit.summary()},
+        "knowledge": {party: granted.model_dump() for party, granted in job.knowledge.items()},
+        "bound": training.bound.summary(),
+        "steps": training.schedule.train_steps,
+        "epochs": job.epochs,
+        "rows": len(training.schedule.train_rows),
+        "test_rows": len(training.schedule.test_rows),
+        "seconds": figures.seconds,
+        "samples_per_second": figures.trained_rows / figures.seconds,
+        "bytes": _bytes(links),
+        "parties": {LABEL_PARTY: {"pid": os.getpid(), "peak_rss_bytes": peak_rss_bytes()}},
+    }
+
+
+def _bytes(links: Mapping[str, Link]) -> dict[str, int]:
+    kinds = ("activations", "gradients", "overhead")
+    return {kind: sum(getattr(link.traffic, kind) for link in links.values()) for kind in kinds}
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # vendored without metadata
+            found[package] = "unknown"
+    return found

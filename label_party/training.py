@@ -1,0 +1,166 @@
+"""One step of the label party: aggregate, top model, loss, gradient, defense, audit, update.
+
+Shape suffixes: B rows of the batch, N aligned rows, F features, d cut-layer width, K logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cutlayer.common.config import LABEL_PARTY, Job, LabelPartySection
+from cutlayer.common.errors import TrainingError
+from cutlayer.common.models import build_bottom, build_optimizer, build_top
+from cutlayer.common.randomness import Noise, public_seed
+from cutlayer.common.schedule import Schedule, Step
+from cutlayer.common.tables import Features
+from cutlayer.label_party.aggregation import aggregate, aggregate_width
+from cutlayer.label_party.audit import Audit, Reference, batch_leaks, draw_reference
+from cutlayer.label_party.bound import RunBound
+from cutlayer.label_party.defenses import Defense, Perturbed, defenses
+from cutlayer.label_party.objectives import CrossEntropy
+
+
+@dataclass(frozen=True)
+class Received:
+    """One party's activations of a step, and the SHA-256 of the bytes they came as."""
+
+    z_Bd: Tensor
+    z_digest: bytes
+
+
+@dataclass(frozen=True)
+class Release:
+    """What may leave for one party after a step; `gradient` is None after an evaluation step."""
+
+    gradient: Perturbed | None = None
+    clean_positive: Reference | None = None
+    metrics: Mapping[str, float] | None = None
+
+
+class StepResult(NamedTuple):
+    """What a training step makes: mean loss, what may leave for each party, largest leak AUC of each attack."""
+
+    loss: float
+    releases: dict[str, Release]
+    leak: dict[str, float | None]
+
+
+class LabelTraining:
+    """The label party's models, optimizer, defenses and audit.
+
+    Args:
+        features: the label party's own features in aligned order, where it has a bottom model.
+        y_N: labels in aligned order, 0/1 or 0..k-1.
+        secret: 32 bytes that key the defense noise.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        section: LabelPartySection,
+        schedule: Schedule,
+        features: Features | None,
+        y_N: Tensor,
+        secret: bytes,
+    ) -> None:
+        self.job = job
+        self.schedule = schedule
+        self.objective = CrossEntropy.of(job)
+        self.audit = Audit(multiclass=job.task == "multiclass")
+        self._features = features
+        self.labels = y_N
+        self.bound = RunBound(len(y_N))
+        self._secret = secret
+        self._evaluated: list[Tensor] = []
+        self.defenses: dict[str, Defense] = {
+            party: defenses.create(section.defense.name, section.defense.options) for party in job.parties
+        }
+        self.models = self._build_models(section)
+        self._optimizer = build_optimizer(section.optimizer, self.models.parameters())
+
+    def step(self, step: Step, received: Mapping[str, Received]) -> StepResult:
+        """Train on one batch.
+
+        Raises:
+            TrainingError: the loss or a gradient is not finite. DefenseError: a defense failed.
+        """
+        self.models.train()
+        y_B = self.labels[step.rows]
+        z = {party: r.z_Bd.requires_grad_() for party, r in received.items()}
+        torch.manual_seed(public_seed("dropout", self.job.seed, LABEL_PARTY, step.number))
+        logits_BK = self._logits(step, z)
+        loss = self.objective.loss(logits_BK, self._training_labels(y_B))
+        if self._optimizer:
+            self._optimizer.zero_grad()
+        loss.backward()
+        self._require_finite(step, loss, z)
+        releases, leak = self._release(step, received, y_B)
+        if self._optimizer:
+            self._optimizer.step()
+        return StepResult(float(loss.detach()), releases, leak)
+
+    @torch.no_grad()
+    def evaluate(self, step: Step, received: Mapping[str, Received]) -> dict[str, float | None]:
+        """Take in one batch of test rows; returns the figures where this completes the test rows, else nothing."""
+        self.models.eval()
+        self._evaluated.append(self._logits(step, {party: r.z_Bd for party, r in received.items()}))
+        if not step.completes_evaluation:
+            return {}
+        logits_NK, self._evaluated = torch.cat(self._evaluated), []
+        return self.objective.figures(logits_NK, self.labels[self.schedule.test_rows])
+
+    def _build_models(self, section: LabelPartySection) -> nn.ModuleDict:
+        seed = self.job.seed if section.seed is None else section.seed
+        cut = self.job.cut_layer
+        width = aggregate_width(cut, self.job.parties, own_features=self._features is not None)
+        models = {"top": build_top(section.top_model, width, self.objective.outputs, public_seed("top", seed))}
+        if self._features is not None and section.bottom_model is not None:
+            models["bottom"] = build_bottom(
+                section.bottom_model, self._features.spec, cut.width_of(LABEL_PARTY), public_seed(LABEL_PARTY, seed)
+            )
+        return nn.ModuleDict(models)
+
+    def _logits(self, step: Step, z: Mapping[str, Tensor]) -> Tensor:
+        parts = [z[party] for party in self.job.parties]
+        if self._features is not None:
+            parts.append(self.models["bottom"](self._features.x_NF[step.rows]))
+        logits_BK: Tensor = self.models["top"](aggregate(parts, self.job.cut_layer.aggregation))
+        return logits_BK
+
+    def _training_labels(self, y_B: Tensor) -> Tensor:
+        return self.defenses[self.job.parties[0]].encode_labels(y_B)
+
+    def _release(
+        self, step: Step, received: Mapping[str, Received], y_B: Tensor
+    ) -> tuple[dict[str, Release], dict[str, float | None]]:
+        multiclass = self.audit.multiclass
+        releases, leaks = {}, {}
+        for party, r in received.items():
+            g_Bd = r.z_Bd.grad
+            assert g_Bd is not None
+            noise = Noise.keyed(self._secret, party, step.number, r.z_digest)
+            perturbed = self.defenses[party].defend(g_Bd, y_B, noise=noise)
+            audit_noise = Noise.keyed(self._secret, f"audit/{party}", step.number, r.z_digest)
+            reference = draw_reference(g_Bd, y_B, multiclass=multiclass, noise=audit_noise)
+            leaks[party] = batch_leaks(perturbed.g_Bd, y_B, reference, multiclass=multiclass)
+            self.bound.add(party, step.rows, self.defenses[party].telemetry())
+            granted = self.job.granted(party).clean_positive_gradient
+            releases[party] = Release(perturbed, reference if granted else None)
+        return releases, self.audit.record(step.number, step.epoch, leaks)
+
+    def _require_finite(self, step: Step, loss: Tensor, z: Mapping[str, Tensor]) -> None:
+        gradients = [t.grad for t in z.values() if t.grad is not None]
+        if len(gradients) < len(z):
+            raise TrainingError(
+                f"step {step.number}: the top model's output does not depend on every party's activations"
+            )
+        if not bool(loss.isfinite()) or not all(bool(g.isfinite().all()) for g in gradients):
+            raise TrainingError(
+                f"step {step.number}: the loss or a gradient is not finite; nothing was sent and no weight changed. "
+                "Lower the learning rates, or standardise the features"
+            )

@@ -1,0 +1,52 @@
+"""The cosine attack: Li et al., "Label Leakage and Protection in Two-party Split Learning", ICLR 2022, section 3.2.
+
+Shape suffixes: B rows of the batch, S rows that are compared with each other, D width of the layer looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from cutlayer.nonlabel_party.attacks.base import ScoringAttack, attacks
+from cutlayer.nonlabel_party.view import Layer, StepView
+
+_COMPARED = 1024  # rows at most, so that a large batch takes no more than 1024 x 1024 cosines
+
+
+@attacks.register("cosine")
+@dataclass(kw_only=True)
+class CosineAttack(ScoringAttack):
+    """Gradients of the two classes point in opposite directions: score = cos(g, g+), g+ a clean positive gradient.
+
+    g+ is knowledge that the job grants. At a step that brings none, because its batch has no positive row, there
+    is no guess. Where it is not granted, the row with the most gradients on its side (cosine above 0) takes the
+    place of a negative, for negatives are the larger class: score = -cos(g, g of that row). A row or a g+ of length 0
+    has score 0.
+    """
+
+    paper: ClassVar[str] = "Li et al., ICLR 2022"
+
+    def score(self, g_BD: Tensor, layer: Layer, view: StepView) -> Tensor | None:
+        unit_BD = _unit(g_BD)
+        if "clean_positive_gradient" not in view.granted:
+            return -(unit_BD @ _majority(unit_BD))
+        positive_D = view.clean_positive_gradient(layer)
+        return None if positive_D is None else unit_BD @ _unit(positive_D)
+
+
+def _unit(g_D: Tensor) -> Tensor:
+    """Rows of length 1, in float64, where float32's squares neither overflow nor vanish; zero rows stay zero."""
+    return normalize(g_D.double(), dim=-1, eps=1e-300)
+
+
+def _majority(unit_BD: Tensor) -> Tensor:
+    """The row that has the most others on its side, among at most _COMPARED evenly spaced ones; the first of equals."""
+    stride = -(-len(unit_BD) // _COMPARED)
+    unit_SD = unit_BD[::stride]
+    side_SS = unit_SD.float() @ unit_SD.float().T > 0
+    return unit_SD[side_SS.sum(dim=1).argmax()]

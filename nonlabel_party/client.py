@@ -1,0 +1,293 @@
+"""The non-label party's end of the wire: align rows, then send a step, wait for its answer, reopen if broken."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import numpy as np
+import numpy.typing as npt
+
+from cutlayer import __version__
+from cutlayer.common import alignment
+from cutlayer.common.channel import ALIGN_CHUNK_BYTES, BROKEN, client_options
+from cutlayer.common.errors import AlignmentError, FrameError, PeerError
+from cutlayer.common.limits import Limits, Timeouts
+from cutlayer.common.session import PROTOCOL, Greeting, NonlabelPartyLink, Terms
+from cutlayer.common.tensors import MatrixReader, matrices_digest
+from cutlayer.common.wire import hello_of
+from cutlayer.nonlabel_party.watchdog import Watchdog
+from cutlayer.v1 import matrix_pb2, session_pb2, training_pb2, training_pb2_grpc
+
+_REPORT_EVERY_S = 5.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the label party returned for a step: the gradient of a training step, knowledge, shared metrics."""
+
+    gradient: MatrixReader | None
+    knowledge: training_pb2.Knowledge | None
+    metrics: dict[str, float]
+
+
+@dataclass
+class Traffic:
+    """Time spent waiting for the label party, and how often the stream was reopened."""
+
+    wait_seconds: float = 0.0
+    reopened: int = 0
+
+
+class LabelPartyClient:
+    """A non-label party's connection to the label party.
+
+    Args:
+        address: host:port of the label party.
+        terms: what both sides must mean; without rows until `align` has run.
+        report: told in words when this party has to wait.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        terms: Terms,
+        limits: Limits,
+        timeouts: Timeouts,
+        encoding: str,
+        report: Callable[[str], None],
+    ) -> None:
+        self._address = address
+        self._terms = terms
+        self._limits = limits
+        self._timeouts = timeouts
+        self._encoding = encoding
+        self._report = report
+        self._channel = grpc.insecure_channel(address, options=client_options(limits.frame_bytes, timeouts))
+        self._stub = training_pb2_grpc.LabelPartyServiceStub(self._channel)
+        self._watchdog = Watchdog()
+        self._aligning: _Stream | None = None
+        self._training: _Stream | None = None
+        self._link: NonlabelPartyLink | None = None
+        self.traffic = Traffic()
+
+    @property
+    def history(self) -> bytes:
+        """History digest after the last applied step."""
+        assert self._link is not None
+        return self._link.history
+
+    def align(self, own: alignment.OwnIds, origin: str) -> npt.NDArray[np.bool_]:
+        """Which of this party's sorted ids all parties hold, (N,).
+
+        Raises:
+            AlignmentError: none is held by all. PeerError: the label party is not there or ended the session.
+        """
+        while True:
+            self._await_label_party()
+            stream = _Stream(self._stub.AlignRows, self._watchdog, self._timeouts.connect_s)
+            try:
+                stream.send(training_pb2.AlignRowsRequest(hello=hello_of(self._greeting())), *_id_frames(own))
+                held, form = _read_held(stream, len(own.digests))
+            except grpc.RpcError as error:
+                if error.code() not in BROKEN:
+                    raise self._refused(error) from None
+                self._report("lost the label party while rows were being aligned; trying again")
+                continue
+            self._aligning = stream  # stays open until training begins, so that this party is seen alive
+            if not held.any():
+                raise AlignmentError(alignment.explain_no_match(own.form, form, len(own.digests), [], origin))
+            return held
+
+    def begin_training(self, terms: Terms, steps: int) -> None:
+        """The rows are known: `terms` has their count and digest, `steps` is the number of the last step."""
+        self._terms = terms
+        self._link = NonlabelPartyLink(terms, steps)
+
+    def exchange(self, step: int, rows_digest: bytes, matrices: list[matrix_pb2.Matrix], rows: int) -> Answer:
+        """Send the activations of `step`, wait for the answer; reopen the stream as long as that makes sense.
+
+        Raises:
+            PeerError: the label party is lost, has ended the session, or refused a message.
+        """
+        assert self._link is not None
+        history = self._link.activation(step, matrices_digest(matrices))
+        frames = [
+            training_pb2.TrainRequest(
+                activation=training_pb2.Activation(step=step, history=history, rows_digest=rows_digest, matrix=m)
+            )
+            for m in matrices
+        ]
+        began, lost_at = time.monotonic(), None
+        while True:
+            try:
+                stream = self._training or self._open()
+                stream.send(*frames)
+                answer = self._read_answer(stream, step, rows)
+                self.traffic.wait_seconds += time.monotonic() - began
+                return answer
+            except grpc.RpcError as error:
+                self._training = None
+                lost_at = lost_at or time.monotonic()
+                self._wait_or_give_up(error, step, lost_at)
+
+    def applied(self, step: int) -> None:
+        """The optimizer step of `step` is done."""
+        assert self._link is not None
+        self._link.applied(step)
+
+    def leave(self, reason: str) -> None:
+        """Tell the label party that this one ends; `reason` is FINISHED, STOPPED or FAILED. Never raises."""
+        goodbye = session_pb2.Goodbye(reason=session_pb2.Reason.Value(f"REASON_{reason}"))
+        request = training_pb2.LeaveRequest(hello=hello_of(self._greeting()), goodbye=goodbye)
+        try:
+            self._stub.Leave(request, timeout=self._timeouts.goodbye_s)
+        except grpc.RpcError:
+            return  # it is gone, and that is what it was to be told
+
+    def close(self) -> None:
+        """End all streams and the connection."""
+        for stream in (self._aligning, self._training):
+            if stream:
+                stream.end()
+        self._channel.close()
+
+    def _greeting(self) -> Greeting:
+        if self._link is not None:
+            return self._link.greeting(__version__)
+        terms = self._terms
+        return Greeting(PROTOCOL, __version__, terms.party, terms.job_digest, terms.cut_width, None, None, 0, b"")
+
+    def _await_label_party(self) -> None:
+        deadline = time.monotonic() + self._timeouts.connect_s
+        ready = grpc.channel_ready_future(self._channel)
+        while True:
+            try:
+                ready.result(timeout=_REPORT_EVERY_S)
+                return
+            except grpc.FutureTimeoutError:
+                if time.monotonic() > deadline:
+                    raise PeerError(
+                        f"no label party at {self._address} within {self._timeouts.connect_s:g} s: "
+                        "is it running, is the address of `connect` right, is the port open?"
+                    ) from None
+                self._report(f"waiting for the label party at {self._address}")
+
+    def _open(self) -> _Stream:
+        assert self._link is not None
+        limits = self._timeouts  # the label party itself may have to wait for another party this long
+        stream = _Stream(self._stub.Train, self._watchdog, limits.stall_s + limits.reconnect_s + limits.goodbye_s)
+        stream.send(training_pb2.TrainRequest(hello=hello_of(self._greeting())))
+        welcome = self._next(stream, "welcome")
+        self._link.on_welcome((welcome.protocol_major, welcome.protocol_minor), welcome.next_step)
+        self._training = stream
+        if self._aligning:
+            self._aligning.end()
+            self._aligning = None
+        return stream
+
+    def _read_answer(self, stream: _Stream, step: int, rows: int) -> Answer:
+        assert self._link is not None
+        first = answer = self._next(stream, "answer")
+        reader = None
+        if first.HasField("gradient"):
+            reader = MatrixReader(rows, self._limits.width, self._encoding)
+            while not reader.add(answer.gradient):
+                answer = self._next(stream, "answer")
+        self._link.on_answer(first.step, first.history, reader.digest() if reader else matrices_digest([]))
+        knowledge = first.knowledge if first.HasField("knowledge") else None
+        return Answer(reader, knowledge, {m.name: m.value for m in first.metrics})
+
+    def _next(self, stream: _Stream, kind: str) -> Any:
+        response = stream.receive()
+        found = response.WhichOneof("message")
+        if found == "goodbye":
+            ended = _ENDED.get(response.goodbye.reason, "has failed; its log says why")
+            raise PeerError(f"the label party {ended.format(party=response.goodbye.party)}")
+        if found != kind:
+            raise FrameError(f"expected {kind} from the label party, got {found or 'nothing'}")
+        return getattr(response, kind)
+
+    def _wait_or_give_up(self, error: grpc.RpcError, step: int, lost_at: float) -> None:
+        if error.code() not in BROKEN:
+            raise self._refused(error) from None
+        lost_for = time.monotonic() - lost_at
+        if lost_for > self._timeouts.reconnect_s:
+            raise PeerError(
+                f"the label party at {self._address} was lost at step {step} "
+                f"and did not come back within {self._timeouts.reconnect_s:g} s"
+            ) from None
+        if lost_for < 0.01:
+            self._report(f"lost the label party at step {step}; reconnecting")
+        self.traffic.reopened += 1
+        time.sleep(min(0.1 + lost_for, 1.0))
+
+    @staticmethod
+    def _refused(error: grpc.RpcError) -> PeerError:
+        return PeerError(f"the label party refused: {error.details()}")
+
+
+class _Stream:
+    """One open call in both directions; requests go out as they are sent."""
+
+    def __init__(self, method: Callable[..., Any], watchdog: Watchdog, patience_s: float) -> None:
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._call = method(iter(self._requests.get, None))
+        self._watchdog = watchdog
+        self._patience_s = patience_s
+
+    def send(self, *messages: Any) -> None:
+        for message in messages:
+            self._requests.put(message)
+
+    def receive(self) -> Any:
+        """The next message.
+
+        Raises:
+            grpc.RpcError: the stream broke, or the label party refused. PeerError: none came in time, or no more come.
+        """
+        with self._watchdog.over(self._call, self._patience_s):
+            try:
+                return next(self._call)
+            except StopIteration:
+                raise PeerError("the label party closed the stream") from None
+            except grpc.RpcError:
+                if self._watchdog.expired:
+                    raise PeerError(f"the label party answered nothing for {self._patience_s:g} s") from None
+                raise
+
+    def end(self) -> None:
+        """Half-close, and let go."""
+        self._requests.put(None)
+
+
+_ENDED = {
+    session_pb2.REASON_FINISHED: "has finished before this party",
+    session_pb2.REASON_STOPPED: "was stopped",
+    session_pb2.REASON_PARTY_LOST: "ended the session: it lost party {party!r}",
+}
+
+
+def _id_frames(own: alignment.OwnIds) -> Iterator[training_pb2.AlignRowsRequest]:
+    data, total = alignment.digests_to_wire(own.digests), len(own.digests)
+    for start in range(0, len(data), ALIGN_CHUNK_BYTES):
+        ids = training_pb2.IdDigests(total=total, digests=data[start : start + ALIGN_CHUNK_BYTES])
+        if start == 0:
+            ids.secret_check, ids.form = own.check, own.form.value
+        yield training_pb2.AlignRowsRequest(ids=ids)
+
+
+def _read_held(stream: _Stream, count: int) -> tuple[npt.NDArray[np.bool_], alignment.IdForm]:
+    packed, size = bytearray(), (count + 7) // 8
+    form = alignment.IdForm.TEXT
+    while len(packed) < size:
+        response = stream.receive()
+        packed += response.held_by_all
+        form = alignment.IdForm(response.form or alignment.IdForm.TEXT)
+        if not response.held_by_all or len(packed) > size:
+            raise FrameError("the label party's answer to the id digests has the wrong length")
+    return alignment.unpack_mask(bytes(packed), count), form

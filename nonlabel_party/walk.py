@@ -1,0 +1,83 @@
+"""The walk of one mini-batch as a non-label party sees it: forward, exchange, a curious look, backward.
+
+Shape suffixes: B rows of the batch, N aligned rows, d cut-layer width.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cutlayer.common.config import Job
+from cutlayer.common.errors import FrameError
+from cutlayer.common.schedule import Schedule, Step
+from cutlayer.common.tensors import to_matrices
+from cutlayer.nonlabel_party.client import Answer, LabelPartyClient
+from cutlayer.nonlabel_party.curiosity import Curiosity
+from cutlayer.nonlabel_party.probe import FirstLayerProbe
+from cutlayer.nonlabel_party.training import BottomTraining
+from cutlayer.nonlabel_party.view import CleanPositive, StepView
+
+
+class Walk:
+    """The walk of one mini-batch as a non-label party sees it."""
+
+    def __init__(
+        self,
+        training: BottomTraining,
+        client: LabelPartyClient,
+        schedule: Schedule,
+        curiosity: Curiosity,
+        row_ids: npt.NDArray[np.object_],
+        job: Job,
+    ) -> None:
+        self._training = training
+        self._client = client
+        self.schedule = schedule
+        self.curiosity = curiosity
+        self._row_ids = row_ids
+        self._encoding = job.cut_layer.encoding
+        self._probe = FirstLayerProbe(training.model) if curiosity.looks_at_first_layer else None
+
+    def step(self, step: Step) -> Answer:
+        """Forward, exchange, backward."""
+        z_Bd = self._training.forward(step)
+        matrices = to_matrices(z_Bd.detach(), self._encoding)
+        answer = self._client.exchange(step.number, self.schedule.rows_digest(step.number), matrices, len(step.rows))
+        if step.kind == "train":
+            self._learn(step, z_Bd, answer)
+        self._client.applied(step.number)
+        return answer
+
+    def _learn(self, step: Step, z_Bd: Tensor, answer: Answer) -> None:
+        if answer.gradient is None:
+            raise FrameError(f"the answer to training step {step.number} has no gradient")
+        g_Bd = answer.gradient.tensor()
+        if self.curiosity.awake:
+            self.curiosity.observe(self._view(step, z_Bd, g_Bd, answer))
+        self._training.backward(z_Bd, g_Bd)
+
+    def _view(self, step: Step, z_Bd: Tensor, g_Bd: Tensor, answer: Answer) -> StepView:
+        probe = self._probe
+        return StepView(
+            step=step.number,
+            row_ids=tuple(self._row_ids[step.rows]),
+            x_BF=self._training.features_of(step),
+            z_Bd=z_Bd.detach().clone(),
+            g_Bd=g_Bd.clone(),
+            clean_positive=_clean_positive(answer, *g_Bd.shape),
+            pull_back=(lambda g: probe.pull_back(z_Bd, g)) if probe else None,
+        )
+
+
+def _clean_positive(answer: Answer, rows: int, width: int) -> CleanPositive | None:
+    """Granted knowledge, checked like everything from the wire."""
+    knowledge = answer.knowledge
+    if knowledge is None or not knowledge.HasField("positive_row"):
+        return None
+    if knowledge.positive_row >= rows or len(knowledge.clean_gradient) != 4 * width:
+        raise FrameError("the knowledge in the label party's answer does not fit the batch")
+    g_d = np.frombuffer(knowledge.clean_gradient, dtype="<f4").astype(np.float32)
+    return CleanPositive(knowledge.positive_row, torch.from_numpy(g_d))

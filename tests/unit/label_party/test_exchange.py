@@ -1,0 +1,137 @@
+"""The meeting point of streams and training loop: hand-over, fencing, and every way of being let down."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cutlayer.common.errors import OrderError, PeerError
+from cutlayer.common.limits import Timeouts
+from cutlayer.label_party.exchange import Closed, Exchange, StreamGone
+
+FAST = Timeouts(connect_s=0.2, reconnect_s=0.2, stall_s=0.2, goodbye_s=0.2)
+PATIENT = Timeouts(connect_s=30, reconnect_s=30, stall_s=30, goodbye_s=5)
+
+
+def make(timeouts: Timeouts = PATIENT, report: Callable[[str], None] = lambda _: None) -> Exchange[str, str]:
+    return Exchange(["lab", "bank"], timeouts, report)
+
+
+def in_thread(body: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.append(body())
+        except Exception as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, outcome
+
+
+def test_each_party_gets_its_own_answer() -> None:
+    exchange = make()
+
+    def party(name: str) -> str:
+        stream = exchange.arrive(name)
+        exchange.submit(stream, 1, f"z of {name}")
+        return exchange.wait_answer(stream, 1)
+
+    threads = [in_thread(lambda name=name: party(name)) for name in ("lab", "bank")]  # type: ignore[misc]
+    assert exchange.collect(1) == {"lab": "z of lab", "bank": "z of bank"}
+    exchange.publish(1, {"lab": "g for lab", "bank": "g for bank"})
+    for thread, _ in threads:
+        thread.join(5)
+    assert [outcome for _, outcome in threads] == [["g for lab"], ["g for bank"]]
+
+
+def test_an_answer_survives_the_stream_that_asked_for_it() -> None:
+    exchange = make()
+    first = exchange.arrive("lab")
+    exchange.submit(first, 1, "z")
+    exchange.publish(1, {"lab": "g"})
+    exchange.depart(first)
+    assert exchange.wait_answer(exchange.arrive("lab"), 1) == "g"
+
+
+def test_a_newer_stream_fences_off_the_older_one() -> None:
+    exchange = make()
+    older = exchange.arrive("lab")
+    thread, outcome = in_thread(lambda: exchange.wait_answer(older, 1))
+    newer = exchange.arrive("lab")
+    thread.join(5)
+    assert isinstance(outcome[0], StreamGone)
+    with pytest.raises(OrderError, match="newer stream"):
+        exchange.submit(older, 1, "late")
+    exchange.depart(older)
+    exchange.submit(newer, 1, "z")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (lambda e: None, "'lab' did not connect within 0.2 s"),
+        (lambda e: e.depart(e.arrive("lab")), "'lab' was lost at step 3 and did not come back within 0.2 s"),
+        (lambda e: e.arrive("lab"), "'lab' is connected but sent nothing for 0.2 s at step 3"),
+        (lambda e: e.leave("lab", "was stopped"), "'lab' was stopped at step 3"),
+    ],
+    ids=["absent", "lost", "stalled", "left"],
+)
+def test_being_let_down_names_the_party_and_the_step(
+    prepare: Callable[[Exchange[str, str]], None], message: str
+) -> None:
+    exchange = make(FAST)
+    exchange.submit(exchange.arrive("bank"), 3, "z")
+    prepare(exchange)
+    with pytest.raises(PeerError, match=message) as caught:
+        exchange.collect(3)
+    assert caught.value.party == "lab"
+
+
+def test_closing_reaches_everyone_who_waits_or_comes_later() -> None:
+    exchange = make()
+    stream = exchange.arrive("lab")
+
+    def wait_and_go() -> None:
+        try:
+            exchange.wait_answer(stream, 1)
+        finally:
+            exchange.depart(stream)
+
+    thread, outcome = in_thread(wait_and_go)
+    exchange.close("PARTY_LOST", "bank")
+    thread.join(5)
+    assert isinstance(outcome[0], Closed)
+    assert (outcome[0].reason, outcome[0].party) == ("PARTY_LOST", "bank")
+    with pytest.raises(Closed):
+        exchange.arrive("bank")
+
+
+def test_closing_does_not_wait_for_a_stream_that_hangs() -> None:
+    exchange = make(FAST)
+    exchange.arrive("lab")
+    began = time.monotonic()
+    exchange.close("FINISHED")
+    assert time.monotonic() - began < 5
+
+
+def test_finish_is_awaited_and_the_missing_are_named() -> None:
+    exchange = make(FAST)
+    exchange.depart(exchange.arrive("bank"))
+    exchange.leave("lab", "has finished")
+    assert exchange.await_finish() == ["bank"]
+
+
+def test_waiting_is_reported_once_with_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("cutlayer.label_party.exchange._REPORT_AFTER_S", 0.0)
+    exchange = make(Timeouts(connect_s=1.2), said.append)
+    with pytest.raises(PeerError):
+        exchange.collect(2)
+    assert said == ["waiting for lab, bank at step 2"]
