@@ -93,6 +93,10 @@ class GrantedKnowledge(Section):
 
     clean_positive_gradient: bool = False
 
+    def kinds(self) -> frozenset[str]:
+        """The kinds that are granted."""
+        return frozenset(kind for kind, granted in self if granted)
+
 
 class Job(Section):
     """What all parties agree on."""

@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any
 
 from cutlayer.common.errors import UserError
-from cutlayer.common.randomness import SECRET_BYTES
+
+SECRET_BYTES = 32  # what the noise is keyed with; not taken from randomness.py, which needs torch
 
 
 def write_atomically(path: Path, data: bytes | str, mode: int = 0o644) -> None:

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 from cutlayer.common.errors import CutlayerError, Interrupted
 
@@ -22,6 +22,17 @@ _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 def print_error(text: str) -> None:
     """Show `text` on stderr as this program's."""
     print(f"cutlayer: {text}", file=sys.stderr, flush=True)
+
+
+def write_out(stream: TextIO, text: str = "") -> None:
+    """Write `text` and all that `stream` still holds. Where its reader has gone it leads to nowhere from now on."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def run_party(
@@ -44,9 +55,11 @@ def run_party(
     """
     with _Signals() as signals:
         try:
-            return _status_of(name, body, signals, telemetry_error, verbose=verbose)
+            status = _status_of(name, body, signals, telemetry_error, verbose=verbose)
+            write_out(sys.stdout)
         except Interrupted as stop:  # the signal came while another end was being reported
             return stop.status
+    return status
 
 
 def peak_rss_bytes() -> int:
@@ -91,7 +104,6 @@ def _status_of(
     try:
         return body() or 0
     except BrokenPipeError:  # the reader of our output has gone, as in `cutlayer ... | head`
-        _silence_stdout()
         return 1
     except Exception as error:
         return _report(name, error, signals.received, show, verbose=verbose)
@@ -119,10 +131,3 @@ def _describe(name: str, error: Exception) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(last.filename).name}, line {last.lineno}, in {last.name}"
     return f"internal error, please report: {name}: {type(error).__name__} at {where}; --verbose shows all of it"
-
-
-def _silence_stdout() -> None:
-    """Point stdout to nowhere, so that flushing it at exit cannot fail again."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)

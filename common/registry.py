@@ -10,7 +10,7 @@ import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -74,15 +74,24 @@ class Registry(Generic[T]):
         cls = self.get(name)
         if not dataclasses.is_dataclass(cls):
             raise PluginError(f"{self.kind} {name!r} is {cls!r}, expected a dataclass")
-        allowed = sorted(f.name for f in dataclasses.fields(cls) if f.init)
-        for wrong in sorted(options.keys() - set(allowed)):
-            raise PluginError(f"{self.kind} {name!r} has no option {wrong!r}; it has: {', '.join(allowed) or 'none'}")
+        options_of = {f.name for f in dataclasses.fields(cls) if f.init}
+        for wrong in sorted(options.keys() - options_of):
+            has = ", ".join(sorted(options_of)) or "none"
+            raise PluginError(f"{self.kind} {name!r} has no option {wrong!r}; it has: {has}")
+        hints = get_type_hints(cls)
+        checked = {key: self._checked(name, key, hints[key], value) for key, value in options.items()}
         try:
-            return TypeAdapter(cls).validate_python(dict(options))
+            return cls(**checked)
+        except (TypeError, ValueError) as error:
+            raise PluginError(f"{self.kind} {name!r}: {error}") from error
+
+    def _checked(self, name: str, key: str, hint: Any, value: Any) -> Any:
+        try:
+            return TypeAdapter(hint).validate_python(value)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "options"
-            raise PluginError(f"{self.kind} {name!r}, option {where}: {first['msg']}") from error
+            first = error.errors(include_url=False)[0]
+            where = ".".join([key, *map(str, first["loc"])])
+            raise PluginError(f"{self.kind} {name!r}, option {where}: {first['msg']}, got {value!r}") from error
 
     def _load_entry_points(self) -> None:
         if self._entry_points_loaded:

@@ -159,13 +159,13 @@ def _encode(t_Bd: Tensor, layout: _Layout) -> tuple[Tensor, float]:
     largest = _magnitude(t_Bd)
     if not math.isfinite(largest):
         raise TrainingError("what is to be sent has a number that is not finite; a smaller learning rate may help")
-    scale = _scale_for(largest) if layout.scaled else 1.0
-    limit = torch.finfo(layout.dtype).max
-    if layout.scaled:
-        t_Bd = t_Bd * (1 / scale)
-    elif largest > limit:  # between the ends of bfloat16 and float32, where rounding would reach infinity
+    limit = (2 - torch.finfo(layout.dtype).eps) * 2.0**127
+    if largest > limit:  # at the very end of float32, where rounding to fewer bits would reach infinity
         t_Bd = t_Bd.clamp(-limit, limit)
-    return t_Bd.to(layout.dtype), scale
+    if not layout.scaled:
+        return t_Bd.to(layout.dtype), 1.0
+    scale = _scale_for(largest)
+    return (t_Bd * (1 / scale)).to(layout.dtype), scale
 
 
 def _scale_for(largest: float) -> float:

@@ -1,7 +1,8 @@
-"""Hello on the wire <-> a greeting of the session."""
+"""Small messages of the wire <-> plain values: a greeting, a form of ids."""
 
 from __future__ import annotations
 
+from cutlayer.common.alignment import IdForm
 from cutlayer.common.errors import FrameError
 from cutlayer.common.session import Greeting
 from cutlayer.v1 import session_pb2
@@ -34,7 +35,7 @@ def greeting_of(hello: session_pb2.Hello) -> Greeting:
         FrameError: a required field is missing.
     """
     for name in _REQUIRED:
-        if not hello.HasField(name):  # type: ignore[arg-type]
+        if not hello.HasField(name):
             raise FrameError(f"Hello without {name}")
     aligned = hello.HasField("rows")
     return Greeting(
@@ -48,3 +49,13 @@ def greeting_of(hello: session_pb2.Hello) -> Greeting:
         applied_step=hello.applied_step,
         history=hello.history,
     )
+
+
+def form_name(form: IdForm) -> str:
+    """The protocol's name of a form of ids."""
+    return f"ID_FORM_{form.name}"
+
+
+def form_of(number: int) -> IdForm:
+    """A received form of ids; one that this version does not know is text."""
+    return IdForm(number) if number in set(IdForm) else IdForm.TEXT

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 from torch import Tensor
@@ -84,6 +85,6 @@ class Audit:
     def table(self) -> pa.Table:
         """Every figure: step, epoch, party, attack, leak_auc (null where undefined)."""
         names = ["step", "epoch", "party", "attack", "leak_auc"]
-        columns = list(zip(*self._rows, strict=True)) or [[] for _ in names]
+        columns: list[Any] = list(zip(*self._rows, strict=True)) or [[] for _ in names]
         types = [pa.int64(), pa.int64(), pa.string(), pa.string(), pa.float64()]
         return pa.table([pa.array(c, type=t) for c, t in zip(columns, types, strict=True)], names=names)

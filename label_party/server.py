@@ -22,7 +22,7 @@ from cutlayer import __version__
 from cutlayer.common import alignment
 from cutlayer.common.channel import ALIGN_CHUNK_BYTES, server_options
 from cutlayer.common.config import Job, LabelPartySection
-from cutlayer.common.errors import ConfigError, CutlayerError, FrameError, NotAllowedError, OrderError, SkewError
+from cutlayer.common.errors import ConfigError, CutlayerError, FrameError, NotAllowedError, SkewError
 from cutlayer.common.limits import MAX_ROWS
 from cutlayer.common.schedule import Schedule
 from cutlayer.common.session import (
@@ -35,7 +35,7 @@ from cutlayer.common.session import (
 )
 from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.tensors import MatrixReader, matrices_digest, to_matrices
-from cutlayer.common.wire import greeting_of
+from cutlayer.common.wire import form_name, form_of, greeting_of
 from cutlayer.label_party.exchange import Closed, Exchange, Stream, StreamGone
 from cutlayer.label_party.rows import PartyIds
 from cutlayer.label_party.training import Received, Release
@@ -68,7 +68,7 @@ class Traffic:
 class Link:
     """What the server keeps of one party while it trains."""
 
-    session: LabelPartyLink
+    session: LabelPartyLink[list[training_pb2.TrainResponse]]
     lock: threading.Lock = field(default_factory=threading.Lock)
     traffic: Traffic = field(default_factory=Traffic)
 
@@ -171,8 +171,9 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
     def answer(self, link: Link, step: int, release: Release) -> list[training_pb2.TrainResponse]:
         """The frames that answer `step`; made once, kept by the session, sent as often as they are asked for."""
         with link.lock:
-            if link.session.answered_step == step:
-                return link.session.last_answer
+            kept = link.session.last_answer
+            if link.session.answered_step == step and kept is not None:
+                return kept
             matrices = to_matrices(release.gradient.g_Bd, self._job.cut_layer.encoding) if release.gradient else []
             history = link.session.seal(step, matrices_digest(matrices))
             frames = _answer_frames(step, history, matrices, release)
@@ -186,8 +187,8 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         self, link: Link, first: training_pb2.Activation, more: Iterator[training_pb2.TrainRequest]
     ) -> MatrixReader:
         assert self._schedule is not None
-        if not 1 <= first.step <= self._schedule.steps:
-            raise OrderError(f"step {first.step} does not exist; this job has {self._schedule.steps} steps")
+        with link.lock:
+            link.session.check_step(first.step)
         width = self._job.cut_layer.width_of(link.session.terms.party)
         reader = MatrixReader(len(self._schedule.rows_of(first.step)), width, self._job.cut_layer.encoding)
         chunk = first
@@ -256,7 +257,7 @@ class LabelPartyServer:
             options=server_options(frame_bytes, section.timeouts),
             maximum_concurrent_rpcs=workers,
         )
-        training_pb2_grpc.add_LabelPartyServiceServicer_to_server(servicer, self._server)
+        training_pb2_grpc.add_LabelPartyServiceServicer_to_server(servicer, self._server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         host = listen.rpartition(":")[0]
@@ -312,7 +313,7 @@ def _read_ids(requests: Iterator[training_pb2.AlignRowsRequest], secret: bytes) 
         if request is None or request.WhichOneof("message") != "ids":
             raise FrameError("expected id digests")
         if total is None:
-            total, form = request.ids.total, alignment.IdForm(request.ids.form or alignment.IdForm.TEXT)
+            total, form = request.ids.total, form_of(request.ids.form)
             if not 1 <= total <= MAX_ROWS:
                 raise FrameError(f"{total} rows announced, expected 1 to {MAX_ROWS}")
             if request.ids.secret_check != alignment.secret_check(secret):
@@ -333,7 +334,7 @@ def _held_frames(held: HeldRows) -> Iterator[training_pb2.AlignRowsResponse]:
         yield training_pb2.AlignRowsResponse(
             matched=int(held.mask.sum()),
             held_by_all=packed[start : start + ALIGN_CHUNK_BYTES],
-            form=held.form.value,
+            form=form_name(held.form),
         )
 
 
@@ -357,4 +358,4 @@ def _welcome(next_step: int) -> session_pb2.Welcome:
 
 
 def _goodbye(closed: Closed) -> session_pb2.Goodbye:
-    return session_pb2.Goodbye(reason=session_pb2.Reason.Value(f"REASON_{closed.reason}"), party=closed.party)
+    return session_pb2.Goodbye(reason=f"REASON_{closed.reason}", party=closed.party)

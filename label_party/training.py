@@ -97,7 +97,7 @@ class LabelTraining:
         loss = self.objective.loss(logits_BK, self._training_labels(y_B))
         if self._optimizer:
             self._optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         self._require_finite(step, loss, z)
         releases, leak = self._release(step, received, y_B)
         if self._optimizer:

@@ -19,7 +19,7 @@ from cutlayer.common.errors import AlignmentError, FrameError, PeerError
 from cutlayer.common.limits import Limits, Timeouts
 from cutlayer.common.session import PROTOCOL, Greeting, NonlabelPartyLink, Terms
 from cutlayer.common.tensors import MatrixReader, matrices_digest
-from cutlayer.common.wire import hello_of
+from cutlayer.common.wire import form_name, form_of, hello_of
 from cutlayer.nonlabel_party.watchdog import Watchdog
 from cutlayer.v1 import matrix_pb2, session_pb2, training_pb2, training_pb2_grpc
 
@@ -68,7 +68,7 @@ class LabelPartyClient:
         self._encoding = encoding
         self._report = report
         self._channel = grpc.insecure_channel(address, options=client_options(limits.frame_bytes, timeouts))
-        self._stub = training_pb2_grpc.LabelPartyServiceStub(self._channel)
+        self._stub = training_pb2_grpc.LabelPartyServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._watchdog = Watchdog()
         self._aligning: _Stream | None = None
         self._training: _Stream | None = None
@@ -142,7 +142,7 @@ class LabelPartyClient:
 
     def leave(self, reason: str) -> None:
         """Tell the label party that this one ends; `reason` is FINISHED, STOPPED or FAILED. Never raises."""
-        goodbye = session_pb2.Goodbye(reason=session_pb2.Reason.Value(f"REASON_{reason}"))
+        goodbye = session_pb2.Goodbye(reason=f"REASON_{reason}")
         request = training_pb2.LeaveRequest(hello=hello_of(self._greeting()), goodbye=goodbye)
         try:
             self._stub.Leave(request, timeout=self._timeouts.goodbye_s)
@@ -277,7 +277,7 @@ def _id_frames(own: alignment.OwnIds) -> Iterator[training_pb2.AlignRowsRequest]
     for start in range(0, len(data), ALIGN_CHUNK_BYTES):
         ids = training_pb2.IdDigests(total=total, digests=data[start : start + ALIGN_CHUNK_BYTES])
         if start == 0:
-            ids.secret_check, ids.form = own.check, own.form.value
+            ids.MergeFrom(training_pb2.IdDigests(secret_check=own.check, form=form_name(own.form)))
         yield training_pb2.AlignRowsRequest(ids=ids)
 
 
@@ -287,7 +287,7 @@ def _read_held(stream: _Stream, count: int) -> tuple[npt.NDArray[np.bool_], alig
     while len(packed) < size:
         response = stream.receive()
         packed += response.held_by_all
-        form = alignment.IdForm(response.form or alignment.IdForm.TEXT)
+        form = form_of(response.form)
         if not response.held_by_all or len(packed) > size:
             raise FrameError("the label party's answer to the id digests has the wrong length")
     return alignment.unpack_mask(bytes(packed), count), form

@@ -79,7 +79,7 @@ def make_attack(job: Job, granted: GrantedKnowledge, choice: Choice) -> Attack:
     attack = attacks.create(choice.name, choice.options)
     if job.task not in attack.tasks:
         raise PluginError(f"attack {choice.name!r} is for task {', '.join(sorted(attack.tasks))}, not {job.task}")
-    if missing := {need for need in attack.needs if not getattr(granted, need, False)}:
+    if missing := attack.needs - granted.kinds():
         raise PluginError(f"attack {choice.name!r} needs job.knowledge.<party>: {{{min(missing)}: true}}")
     return attack
 

@@ -27,7 +27,7 @@ class FirstLayerProbe:
         layer = first_layer(bottom)
         self._name = type(layer).__name__
         self._output: object = None
-        self._hook = layer.register_forward_hook(self._capture)
+        self._hooks = [bottom.register_forward_pre_hook(self._forget), layer.register_forward_hook(self._capture)]
 
     def pull_back(self, z_Bd: Tensor, g_Bd: Tensor) -> Tensor:
         """The gradient (B, D) at the first layer's output where `g_Bd` is that at the cut layer; a copy.
@@ -46,14 +46,20 @@ class FirstLayerProbe:
                 "`first_layer` that names another layer, or write `layers: [cut]` for the attacks"
             )
         (g_BD,) = torch.autograd.grad(z_Bd, output, grad_outputs=g_Bd, retain_graph=True)
-        return g_BD.detach().clone().flatten(1)
+        return g_BD.detach().clone().reshape(len(g_BD), -1)
 
     def close(self) -> None:
         """Stop looking."""
-        self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
+        self._output = None
+
+    def _forget(self, bottom: nn.Module, inputs: Any) -> None:
         self._output = None
 
     def _capture(self, layer: nn.Module, inputs: Any, output: Any) -> Any:
+        if self._output is not None:  # an activation that the model uses again, further on
+            return output
         self._output = output
         # The model goes on with a copy: a later layer that works in place must not change what was captured.
         return output.clone() if isinstance(output, Tensor) else output

@@ -97,7 +97,15 @@ class NonlabelParty:
         schedule = Schedule(self._job.seed, len(order), self._job.test_fraction, self._job.batch_size, self._job.epochs)
         training = BottomTraining(self._job, self._name, self._section, self._features(table, order, schedule))
         self._client.begin_training(self._terms(len(order), rows_digest(own.digests[held])), schedule.steps)
-        walk = Walk(training, self._client, schedule, curiosity, np.asarray(table.ids, dtype=object)[order], self._job)
+        walk = Walk(
+            training,
+            self._client,
+            schedule,
+            curiosity,
+            self._name,
+            np.asarray(table.ids, dtype=object)[order],
+            self._job,
+        )
         self._train(walk)
         self._write_results(training, walk)
 

@@ -32,7 +32,8 @@ class StepView:
         x_BF: the party's own features.
         z_Bd: what it sent.
         g_Bd: what it received: perturbed.
-        clean_positive: knowledge that the job grants, or None.
+        clean_positive: knowledge that the job grants; None where it does not, or at a step that brings none.
+        granted: the kinds of knowledge that the job grants, keys of `job.knowledge`.
     """
 
     step: int
@@ -41,6 +42,7 @@ class StepView:
     z_Bd: Tensor
     g_Bd: Tensor
     clean_positive: CleanPositive | None = None
+    granted: frozenset[str] = frozenset()
     pull_back: Callable[[Tensor], Tensor] | None = field(default=None, repr=False)
 
     def gradient(self, layer: Layer) -> Tensor:

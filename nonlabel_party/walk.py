@@ -30,6 +30,7 @@ class Walk:
         client: LabelPartyClient,
         schedule: Schedule,
         curiosity: Curiosity,
+        party: str,
         row_ids: npt.NDArray[np.object_],
         job: Job,
     ) -> None:
@@ -39,6 +40,7 @@ class Walk:
         self.curiosity = curiosity
         self._row_ids = row_ids
         self._encoding = job.cut_layer.encoding
+        self._granted = job.granted(party).kinds()
         self._probe = FirstLayerProbe(training.model) if curiosity.looks_at_first_layer else None
 
     def step(self, step: Step) -> Answer:
@@ -67,6 +69,7 @@ class Walk:
             x_BF=self._training.features_of(step),
             z_Bd=z_Bd.detach().clone(),
             g_Bd=g_Bd.clone(),
+            granted=self._granted,
             clean_positive=_clean_positive(answer, *g_Bd.shape),
             pull_back=(lambda g: probe.pull_back(z_Bd, g)) if probe else None,
         )

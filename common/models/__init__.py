@@ -6,6 +6,7 @@ from cutlayer.common.models.build import build_bottom, build_top
 from cutlayer.common.models.checks import refuse_row_mixing
 from cutlayer.common.models.layers import first_layer
 from cutlayer.common.models.optimizer import build_optimizer
+from cutlayer.common.models.store import save_model
 from cutlayer.common.models.top import LinearTop, MlpTop, Sum
 
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "build_top",
     "first_layer",
     "refuse_row_mixing",
+    "save_model",
     "top_models",
 ]

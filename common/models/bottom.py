@@ -117,7 +117,7 @@ class Cnn(BottomModel):
         if inputs.image is None or inputs.cardinalities:
             raise ConfigError(
                 "bottom_model cnn needs images, and the data are no images or have category columns beside them; "
-                "take a data source of images alone, or use mlp"
+                "take a data source of images alone, such as digits, or use mlp"
             )
         if self.kernel % 2 == 0:
             raise ConfigError(f"bottom_model cnn, kernel: expected an odd number, got {self.kernel}")

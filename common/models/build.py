@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from cutlayer.common.config import Choice
+from cutlayer.common.errors import PluginError
 from cutlayer.common.models.base import BottomModel, TopModel, bottom_models, top_models
 from cutlayer.common.models.checks import Trial, build_checked, feature_trial
 from cutlayer.common.models.optimizer import mark_sparse
 from cutlayer.common.registry import Registry
 from cutlayer.common.tables import InputSpec
+
+M = TypeVar("M", BottomModel, TopModel)
 
 
 def build_bottom(choice: Choice, inputs: InputSpec, width: int, seed: int) -> nn.Module:
@@ -46,10 +49,12 @@ def build_top(choice: Choice, width: int, outputs: int, seed: int) -> nn.Module:
     return build_checked(make, Trial(z_Bd[[0, 1]], z_Bd[[0, 2]]), outputs, seed, f"top_model {choice.name!r}")
 
 
-def _maker[M: (BottomModel, TopModel)](
+def _maker(
     registry: Registry[M], choice: Choice, widths: tuple[int, int], build: Callable[[M], nn.Module]
 ) -> Callable[[], nn.Module]:
     found: Any = registry.get(choice.name)
     if dataclasses.is_dataclass(found) and hasattr(found, "build"):
         return partial(build, registry.create(choice.name, choice.options))
+    if not callable(found):
+        raise PluginError(f"{registry.kind} {choice.name!r} is {type(found).__name__}, expected a class or a function")
     return partial(found, *widths, **choice.options)

@@ -40,8 +40,8 @@ def feature_trial(inputs: InputSpec) -> Trial:
 def build_checked(make: Callable[[], nn.Module], trial: Trial, width: int, seed: int, where: str) -> nn.Module:
     """The model that `make` makes, with weights that follow from `seed` alone; torch's own generator is left as it was.
 
-    The checks run on twins of the model, in training mode and with the same seed, so that dropout drops the same
-    and statistics of the trial rows stay out of the model.
+    Most checks run on twins of the model, in training mode and with the same seed, so that dropout drops the same
+    and statistics of the trial rows stay out of the model itself.
 
     Args:
         width: numbers that the model must give for each row.
@@ -51,15 +51,17 @@ def build_checked(make: Callable[[], nn.Module], trial: Trial, width: int, seed:
         UserError: the model cannot be built, or fails a check.
     """
     with torch.random.fork_rng(devices=[]):
-        y_Bd = _try(_make(make, seed, where), trial.rows_BF, width, where)
-        other_Bd = _try(_make(make, seed, where), trial.other_BF, width, where)
-        model = _make(make, seed, where).eval()
+        model, twin, other_twin = (_make(make, seed, where) for _ in range(3))
+        y_Bd = _try(twin, trial.rows_BF, width, seed, where)
+        other_Bd = _try(other_twin, trial.other_BF, width, seed, where)
         with torch.no_grad():
-            _try(model, trial.rows_BF, width, where)
+            _try(model.eval(), trial.rows_BF, width, seed, where)
+    if not all(map(torch.equal, twin.parameters(), other_twin.parameters())):
+        raise ConfigError(f"{where} starts with other weights each time; draw them by torch alone, which is seeded")
     if not torch.allclose(y_Bd[0], other_Bd[0], rtol=1e-4, atol=1e-6):
         raise ConfigError(f"{where} mixes the rows of a batch: {_REASON}. Make it treat each row by itself")
     if not y_Bd.requires_grad:
-        raise ConfigError(f"{where} has no weight to train: its output does not depend on any")
+        raise ConfigError(f"{where} has nothing to train: no gradient flows from its output")
     return model.train()
 
 
@@ -91,7 +93,8 @@ def _make(make: Callable[[], nn.Module], seed: int, where: str) -> nn.Module:
     return model
 
 
-def _try(model: nn.Module, x_BF: Tensor, width: int, where: str) -> Tensor:
+def _try(model: nn.Module, x_BF: Tensor, width: int, seed: int, where: str) -> Tensor:
+    torch.default_generator.manual_seed(seed)
     try:
         y_Bd = model(x_BF)
     except Exception as error:

@@ -72,11 +72,12 @@ class OneHot(nn.Module):
 
 
 def first_layer(model: nn.Module) -> nn.Module:
-    """The layer of a bottom model that attacks call `first`.
+    """The layer of a bottom model whose output attacks call `first`.
 
     It is what the model's attribute `first_layer` names, if it has one (make it a property, so that the layer is
     not registered twice); else the first leaf module, in the order of registration, that has parameters and is no
-    embedding.
+    embedding, or the activation that follows it in the same nn.Sequential: as in the papers, a layer ends with its
+    activation.
 
     Raises:
         ConfigError: there is none.
@@ -86,9 +87,21 @@ def first_layer(model: nn.Module) -> nn.Module:
         return named
     for module in model.modules():
         is_leaf = not any(module.children()) or parametrize.is_parametrized(module)
-        if is_leaf and any(True for _ in module.parameters()) and not isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            return module
+        if (
+            is_leaf
+            and any(True for _ in module.parameters())
+            and not isinstance(module, nn.Embedding | nn.EmbeddingBag)
+        ):
+            return _activation_after(module, model) or module
     raise ConfigError(
         f"the bottom model ({type(model).__name__}) has no layer that could be called its first: no module with "
         "parameters but embeddings. Give it a property `first_layer`, or write `layers: [cut]` for the attacks"
     )
+
+
+def _activation_after(layer: nn.Module, model: nn.Module) -> nn.Module | None:
+    for parent in model.modules():
+        for module, following in pairwise(parent if isinstance(parent, nn.Sequential) else ()):
+            if module is layer and type(following).__module__ == nn.ReLU.__module__:
+                return following
+    return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -33,10 +32,10 @@ class CosineAttack(ScoringAttack):
 
     def score(self, g_BD: Tensor, layer: Layer, view: StepView) -> Tensor | None:
         unit_BD = _unit(g_BD)
-        if "clean_positive_gradient" not in view.granted:
-            return -(unit_BD @ _majority(unit_BD))
         positive_D = view.clean_positive_gradient(layer)
-        return None if positive_D is None else unit_BD @ _unit(positive_D)
+        if positive_D is not None:
+            return unit_BD @ _unit(positive_D)
+        return None if "clean_positive_gradient" in view.granted else -(unit_BD @ _majority(unit_BD))
 
 
 def _unit(g_D: Tensor) -> Tensor:

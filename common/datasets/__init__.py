@@ -1,0 +1,23 @@
+"""Where a party's rows come from: files, embedded data sets, made-up data, and the user's own sources."""
+
+from __future__ import annotations
+
+from cutlayer.common.config import DataSource
+from cutlayer.common.datasets.base import Dataset, datasets
+from cutlayer.common.datasets.click_log import ClickLog
+from cutlayer.common.datasets.csv import Csv
+from cutlayer.common.datasets.embedded import BreastCancer, Digits, Wine
+from cutlayer.common.datasets.parquet import Parquet
+from cutlayer.common.tables import Table
+
+__all__ = ["BreastCancer", "ClickLog", "Csv", "Dataset", "Digits", "Parquet", "Wine", "datasets", "load_table"]
+
+
+def load_table(source: DataSource) -> Table:
+    """The rows of a party's `data` section.
+
+    Raises:
+        PluginError: there is no such source, or it has no such option.
+        DataError: the data is wrong; the message says where and what to do.
+    """
+    return datasets.create(source.source, source.options).load()

@@ -1,0 +1,116 @@
+"""What a party tells while it runs, and what can show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Level = Literal["info", "warning", "error"]
+Record = Mapping[str, float | int | None]
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_DETAILS = ("_max", "_skipped")  # of the leak figures, kept for the file
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a party is.
+
+    Attributes:
+        loss: mean loss of the last training batch.
+        samples_per_second: training rows per second.
+        leak: leak AUC of the last batch by attack, between 0 and 1.
+        test_auc: of the last evaluation.
+    """
+
+    step: int
+    steps: int
+    epoch: int | None = None
+    epochs: int | None = None
+    loss: float | None = None
+    samples_per_second: float | None = None
+    eta_seconds: float | None = None
+    leak: Mapping[str, float] | None = None
+    test_auc: float | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether this is the last step."""
+        return self.step >= self.steps
+
+
+class Display(Protocol):
+    """Shows what parties tell. One display may show several parties."""
+
+    def message(self, party: str, level: Level, text: str) -> None:
+        """A line of the log."""
+
+    def listening(self, party: str, address: str) -> None:
+        """The party accepts connections at `address`, host:port."""
+
+    def progress(self, party: str, progress: Progress) -> None:
+        """The newest step."""
+
+    def evaluation(self, party: str, record: Record) -> None:
+        """The figures of an evaluation point."""
+
+    def done(self, party: str, text: str) -> None:
+        """The party has finished its work."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+def message_text(party: str, level: Level, text: str) -> str:
+    """A log line for a person."""
+    return f"{party}: {text}" if level == "info" else f"{party}: {level}: {text}"
+
+
+def progress_figures(progress: Progress) -> dict[str, str]:
+    """The figures of `progress` that are known, heading -> text, in the order to show them."""
+    figures = {"step": f"{progress.step}/{progress.steps}"}
+    if progress.epoch is not None:
+        figures["epoch"] = f"{progress.epoch}/{progress.epochs}" if progress.epochs else f"{progress.epoch}"
+    if progress.loss is not None:
+        figures["loss"] = f"{progress.loss:.4g}"
+    if progress.test_auc is not None:
+        figures["AUC"] = f"{progress.test_auc:.3f}"
+    if progress.leak:
+        worst = max(progress.leak, key=progress.leak.__getitem__)
+        figures["leak AUC"] = f"{progress.leak[worst]:.2f} {worst}"
+    if progress.samples_per_second is not None:
+        figures["samples/s"] = f"{progress.samples_per_second:,.0f}"
+    if progress.eta_seconds is not None:
+        figures["ETA"] = duration(progress.eta_seconds)
+    return figures
+
+
+def progress_text(party: str, progress: Progress) -> str:
+    """`progress` as one line."""
+    return f"{party}: " + ", ".join(f"{heading} {text}" for heading, text in progress_figures(progress).items())
+
+
+def evaluation_text(party: str, record: Record) -> str:
+    """The main figures of an evaluation point as one line; figures that no one has are left out."""
+    shown = [f"{key} {value:.6g}" for key, value in record.items() if value is not None and not _is_detail(key)]
+    return f"{party}: " + ", ".join(shown)
+
+
+def _is_detail(key: str) -> bool:
+    return key.startswith("defense_") or (key.startswith("leak_") and key.endswith(_DETAILS))
+
+
+def duration(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def human_bytes(count: float) -> str:
+    """A number of bytes with three digits: `11.6 MB`."""
+    power = 0
+    while count >= 999.5 and power < len(_UNITS) - 1:
+        count, power = count / 1000, power + 1
+    return f"{count:.3g} {_UNITS[power]}"

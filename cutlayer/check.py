@@ -1,0 +1,230 @@
+"""Looks for everything that would keep a run file from running, and trains nothing."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from itertools import compress
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from cutlayer.common import config
+from cutlayer.common.alignment import OwnIds
+from cutlayer.common.config import LABEL_PARTY, Choice, LabelPartySection, NonlabelPartySection, PartySection, RunFile
+from cutlayer.common.datasets import load_table
+from cutlayer.common.errors import ConfigError, CutlayerError, PluginError
+from cutlayer.common.files import load_secret
+from cutlayer.common.labels import Labels, read_labels, require_classes
+from cutlayer.common.models import build_bottom, build_optimizer, build_top
+from cutlayer.common.process import print_error
+from cutlayer.common.progress import human_bytes
+from cutlayer.common.schedule import Schedule
+from cutlayer.common.tables import Table, prepare
+from cutlayer.label_party.aggregation import aggregate_width
+from cutlayer.label_party.defenses import defenses
+from cutlayer.label_party.objectives import CrossEntropy
+from cutlayer.label_party.rows import PartyIds, find_common_rows, require_rows
+from cutlayer.nonlabel_party.curiosity import make_attack
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_CONNECT_TIMEOUT_S = 3.0
+_SEED = 0  # of initial weights that nobody will train
+_SECRET = b"compares ids within this process"
+
+
+def check(file: Path, name: str | None = None) -> int:
+    """Check `file` for every party that has a section in it, or for the party `name` alone, on its own host.
+
+    Says on stdout what it finds, and on stderr each problem. Returns 0, or 2 if there is a problem.
+    """
+    findings = Findings()
+    run_file = findings.attempt("", config.load, file)
+    if run_file is not None:
+        job = run_file.job
+        print(f"{file}: job {job.name}, task {job.task}, parties {', '.join([LABEL_PARTY, *job.parties])}")
+        _check_parties(findings, run_file, name)
+    print("no problem found" if not findings.problems else f"problems found: {findings.problems}")
+    return 2 if findings.problems else 0
+
+
+class Findings:
+    """Says on stderr what is wrong, and counts it."""
+
+    def __init__(self) -> None:
+        self.problems = 0
+
+    def attempt(self, where: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """What `work` returns; None where it raises, which is a problem of the party `where`."""
+        try:
+            return work(*args, **kwargs)
+        except CutlayerError as error:
+            self.problems += 1
+            print_error(f"{where}: {error}" if where else str(error))
+            return None
+
+
+def _check_parties(findings: Findings, run_file: RunFile, name: str | None) -> None:
+    ids: dict[str, OwnIds] = {}
+    for party in (LABEL_PARTY, *run_file.job.parties) if name is None else (name,):
+        if name is None and not _has_section(run_file, party):
+            print(f"{party}: has no section in this file, so it is not checked")
+            continue
+        checked = _Party(findings, run_file, party, alone=name is not None)
+        if (own := checked.check()) is not None:
+            ids[party] = own
+    if len(ids) == 1 + len(run_file.job.parties):
+        findings.attempt("row ids", _check_overlap, run_file, ids)
+
+
+def _has_section(run_file: RunFile, party: str) -> bool:
+    return run_file.label_party is not None if party == LABEL_PARTY else party in run_file.nonlabel_parties
+
+
+def _check_overlap(run_file: RunFile, ids: dict[str, OwnIds]) -> None:
+    own = ids.pop(LABEL_PARTY)
+    others = {party: PartyIds(other.digests, other.form) for party, other in ids.items()}
+    rows = find_common_rows(own, others)
+    print(f"row ids: {require_rows(rows, own, others, LABEL_PARTY)}")
+    _schedule(run_file, rows.count)
+
+
+def _schedule(run_file: RunFile, rows: int) -> Schedule:
+    job = run_file.job
+    return Schedule(job.seed, rows, job.test_fraction, job.batch_size, job.epochs)
+
+
+class _Party:
+    """The checks of one party.
+
+    Args:
+        alone: the party runs on this host without the others, so it needs its secret and its way to them.
+    """
+
+    def __init__(self, findings: Findings, run_file: RunFile, name: str, *, alone: bool) -> None:
+        self._findings = findings
+        self._run_file = run_file
+        self._job = run_file.job
+        self._name = name
+        self._alone = alone
+
+    def check(self) -> OwnIds | None:
+        """Check all; returns the ids of the party's usable rows, where its data can be read."""
+        section = self._attempt(self._section_of, self._name)
+        if section is None:
+            return None
+        if self._alone:
+            self._attempt(section.shared_secret)
+        if isinstance(section, LabelPartySection):
+            return self._check_label_party(section)
+        return self._check_nonlabel_party(section)
+
+    def _check_label_party(self, section: LabelPartySection) -> OwnIds | None:
+        self._attempt(self._try_defense, section)
+        self._attempt(self._try_top, section)
+        self._attempt(_try_noise_secret, section)
+        table = self._attempt(self._read_table, section)
+        if table is None:
+            return None
+        if section.bottom_model is not None:
+            self._attempt(self._try_bottom, section, section.bottom_model, table)
+        labels = self._attempt(self._read_labels, section, table)
+        keep = np.ones(len(table.ids), dtype=bool) if labels is None else labels.keep
+        return self._attempt(OwnIds, list(compress(table.ids, keep)), _SECRET)
+
+    def _check_nonlabel_party(self, section: NonlabelPartySection) -> OwnIds | None:
+        limits = self._job.limits(self._name)
+        self._say(
+            f"sends {limits.rows} x {limits.width} numbers a step, at most {human_bytes(limits.matrix_bytes)}, in "
+            f"frames of at most {human_bytes(limits.frame_bytes)}, and receives as much"
+        )
+        for choice in section.attacks:
+            self._attempt(make_attack, self._job, self._job.granted(self._name), choice)
+        if self._alone:
+            self._say(_reachability(section.connect))
+        table = self._attempt(self._read_table, section)
+        if table is None:
+            return None
+        self._attempt(self._try_bottom, section, section.bottom_model, table)
+        return self._attempt(OwnIds, table.ids, _SECRET)
+
+    def _section_of(self, name: str) -> LabelPartySection | NonlabelPartySection:
+        return self._run_file.label_section() if name == LABEL_PARTY else self._run_file.nonlabel_section(name)
+
+    def _read_table(self, section: PartySection) -> Table:
+        table = load_table(section.data)
+        self._say(f"{table.origin}: {len(table.ids)} rows, {table.columns.num_columns} feature columns", *table.notes)
+        return table
+
+    def _read_labels(self, section: LabelPartySection, table: Table) -> Labels:
+        data, job = section.data, self._job
+        labels = read_labels(
+            table, task=job.task, classes=job.classes, positive=data.positive, missing_label=data.missing_label
+        )
+        require_classes(labels.y[labels.keep], job.task)
+        self._say(f"{table.origin}: labels fit task {job.task}", *labels.notes)
+        return labels
+
+    def _try_defense(self, section: LabelPartySection) -> None:
+        defense = defenses.create(section.defense.name, section.defense.options)
+        if self._job.task not in defense.tasks:
+            raise PluginError(
+                f"defense {section.defense.name!r} is for task {', '.join(sorted(defense.tasks))}, not {self._job.task}"
+            )
+        self._say(f"defense {defense!r}")
+
+    def _try_top(self, section: LabelPartySection) -> None:
+        own_features = section.bottom_model is not None
+        width = aggregate_width(self._job.cut_layer, self._job.parties, own_features=own_features)
+        outputs = CrossEntropy.of(self._job).outputs
+        model = build_top(section.top_model, width, outputs, _SEED)
+        build_optimizer(section.optimizer, model.parameters())
+        self._say(f"top model {section.top_model.name}: {width} numbers to {outputs}, {_weights(model)} weights")
+
+    def _try_bottom(self, section: PartySection, choice: Choice, table: Table) -> None:
+        order = np.arange(len(table.ids))
+        features = prepare(table, order, _schedule(self._run_file, len(order)).train_rows, section.data.standardise)
+        width = self._job.cut_layer.width_of(self._name)
+        model = build_bottom(choice, features.spec, width, _SEED)
+        build_optimizer(section.optimizer, model.parameters())
+        with torch.no_grad():
+            finite = bool(torch.isfinite(model(features.x_NF[:2])).all())
+        if not finite:
+            raise ConfigError(
+                f"bottom_model {choice.name!r} gives numbers that are not finite; standardise the features"
+            )
+        self._say(
+            f"bottom model {choice.name}: {features.spec.width} columns to {width}, {_weights(model)} weights",
+            *features.notes,
+        )
+
+    def _attempt(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        return self._findings.attempt(self._name, work, *args, **kwargs)
+
+    def _say(self, *lines: str) -> None:
+        for line in lines:
+            print(f"{self._name}: {line}")
+
+
+def _try_noise_secret(section: LabelPartySection) -> None:
+    if section.noise_secret is not None and section.noise_secret.exists():
+        load_secret(section.noise_secret)
+
+
+def _weights(model: nn.Module) -> int:
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def _reachability(address: str) -> str:
+    """Whether somebody listens at `address`, host:port; the label party may be started later."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_S).close()
+    except (OSError, OverflowError) as error:
+        return f"warning: the label party at {address} cannot be reached now: {error}"
+    return f"the label party at {address} can be reached"

@@ -1,0 +1,140 @@
+"""The commands; no logic. What a command needs is imported when it runs: torch alone takes seconds."""
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cutlayer import __version__
+
+app = typer.Typer(
+    name="cutlayer",
+    help="Split learning between organisations, with the labels kept from leaking.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Family(StrEnum):
+    """What `cutlayer list` can list."""
+
+    DEFENSES = "defenses"
+    ATTACKS = "attacks"
+    MODELS = "models"
+    DATASETS = "datasets"
+
+
+RunFile = Annotated[Path, typer.Argument(metavar="FILE", help="The run file, YAML.")]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the results; default runs/<job name>.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show tracebacks, and all that the parties write.")]
+Events = Annotated[bool, typer.Option("--events", hidden=True)]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"cutlayer {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Split learning between organisations, with the labels kept from leaking."""
+
+
+@app.command()
+def run(file: RunFile, out: Out = None, verbose: Verbose = False) -> None:
+    """Run all parties of FILE on this machine.
+
+    Each is a process of its own. Shows how far they are, and the figures when they have finished.
+    """
+    from cutlayer import local
+    from cutlayer.common.process import run_party
+
+    raise typer.Exit(run_party("run", lambda: local.run(file, out, verbose=verbose), verbose=verbose))
+
+
+@app.command()
+def label_party(
+    file: RunFile,
+    out: Out = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Listen here instead of where the file says.")
+    ] = None,
+    verbose: Verbose = False,
+    events: Events = False,
+) -> None:
+    """Run the label party alone, on its own host."""
+    from cutlayer.label_party.process import command
+
+    command(file=file, out=out, listen=listen, verbose=verbose, events=events)
+
+
+@app.command()
+def nonlabel_party(
+    file: RunFile,
+    name: Annotated[str, typer.Option(metavar="NAME", help="Which of the job's parties to run.")],
+    out: Out = None,
+    connect: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The label party's address, instead of the file's.")
+    ] = None,
+    verbose: Verbose = False,
+    events: Events = False,
+) -> None:
+    """Run one non-label party, on its own host."""
+    from cutlayer.nonlabel_party.process import command
+
+    command(file=file, name=name, out=out, connect=connect, verbose=verbose, events=events)
+
+
+@app.command()
+def check(
+    file: RunFile,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Check this party alone, on its own host; or label_party.")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Check FILE, data, models and row ids.
+
+    Reports everything that would keep FILE from running. Trains nothing.
+    """
+    from cutlayer.check import check
+    from cutlayer.common.process import run_party
+
+    raise typer.Exit(run_party("check", lambda: check(file, name), verbose=verbose))
+
+
+@app.command("list")
+def list_(
+    family: Annotated[Family | None, typer.Argument(help="What to list; by default all.")] = None,
+    verbose: Verbose = False,
+) -> None:
+    """List what a run file can name.
+
+    Each with its paper, what it needs, and its options with their defaults.
+    """
+    from cutlayer.catalogue import catalogue
+    from cutlayer.common.process import run_party
+
+    raise typer.Exit(run_party("list", lambda: print(catalogue(family)), verbose=verbose))
+
+
+def main() -> None:
+    """Entry point of `cutlayer`."""
+    # Plugins in the working folder are found as with `python -m`, which is how `run` starts the parties.
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+    app()

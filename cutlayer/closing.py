@@ -1,0 +1,101 @@
+"""What a person sees when a run has ended: the main figures of `summary.json` as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cutlayer.common.progress import duration, human_bytes
+
+_WORDS = ("attack", "layer")  # headings of columns that hold words
+
+
+def closing_table(summary: Mapping[str, Any], out: Path) -> RenderableType:
+    """Utility, leak, time and memory, traffic of a run, and where its files are.
+
+    Args:
+        summary: as in `summary.json`, after `merge`.
+        out: the folder of the run.
+    """
+    return Group(
+        Text(),
+        Text(_headline(summary), style="bold"),
+        Text(_figures(summary["utility"])),
+        Text(),
+        _leak_table(summary["leak"]),
+        Text(_bound(summary.get("bound") or {})),
+        Text(_granted(summary.get("knowledge", {}))),
+        Text(),
+        _party_table(summary["parties"]),
+        Text(),
+        Text(_traffic(summary["bytes"])),
+        Text(f"files: {out}", overflow="fold"),
+    )
+
+
+def _headline(summary: Mapping[str, Any]) -> str:
+    took = duration(summary["seconds"])
+    return (
+        f"{summary['job']}: {summary['epochs']} epochs, {summary['steps']} steps of training in {took} "
+        f"({summary['samples_per_second']:,.0f} samples/s), defense {summary['defense']['name']}"
+    )
+
+
+def _figures(figures: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {_number(value)}" for name, value in figures.items())
+
+
+def _leak_table(leak: Mapping[str, Any]) -> Table:
+    table = _table("leak AUC", "attack", "layer", "mean", "p95", "max", "final")
+    for who, attacks in {"audit": leak["audit"], **leak.get("attacks", {})}.items():
+        for attack, layers in attacks.items():
+            for layer, figures in layers.items():
+                row = [_number(figures.get(key)) for key in ("mean", "p95", "max", "final")]
+                table.add_row(who, attack, layer, *row)
+    return table
+
+
+def _bound(bound: Mapping[str, Any]) -> str:
+    shown = {"a step": bound.get("per_step_leak_auc"), "the whole run": bound.get("whole_run_leak_auc")}
+    known = [f"{_number(value)} for {what}" for what, value in shown.items() if value is not None]
+    if not known:
+        return "bound: this defense states none"
+    return f"bound, if gradients are as the defense's model says: {', '.join(known)}"
+
+
+def _granted(knowledge: Mapping[str, Mapping[str, bool]]) -> str:
+    granted = [f"{party}: {name}" for party, names in knowledge.items() for name, given in names.items() if given]
+    return "knowledge granted to " + ", ".join(granted) if granted else "no knowledge granted to the other parties"
+
+
+def _party_table(parties: Mapping[str, Mapping[str, float | None]]) -> Table:
+    table = _table("party", "time", "computing", "waiting", "peak memory")
+    for party, figures in parties.items():
+        times = [figures.get(key) for key in ("seconds", "compute_seconds", "wait_seconds")]
+        memory = figures.get("peak_rss_bytes")
+        table.add_row(
+            party,
+            *("" if seconds is None else f"{seconds:.1f} s" for seconds in times),
+            "" if memory is None else human_bytes(memory),
+        )
+    return table
+
+
+def _traffic(traffic: Mapping[str, int]) -> str:
+    return "sent: " + ", ".join(f"{kind} {human_bytes(count)}" for kind, count in traffic.items())
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for place, heading in enumerate(headings):
+        table.add_column(heading, overflow="fold", justify="left" if place == 0 or heading in _WORDS else "right")
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"

@@ -1,0 +1,168 @@
+"""Starts every party of a run file as its own process on this machine, and sees them to their end."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from rich.console import Console
+
+from cutlayer.children import Child
+from cutlayer.common import config
+from cutlayer.common.config import ID_SECRET_VARIABLE, LABEL_PARTY, PartySection, RunFile
+from cutlayer.common.displays import make_display
+from cutlayer.common.errors import ConfigError, UserError
+from cutlayer.common.process import print_error
+from cutlayer.supervisor import Supervisor
+
+_GRACE_S = 5.0
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - recognised, not bound
+
+
+def party_command(name: str) -> list[str]:
+    """How party `name` is started; the run file and options follow."""
+    module = "label_party" if name == LABEL_PARTY else "nonlabel_party"
+    return [sys.executable, "-m", f"cutlayer.{module}"]
+
+
+def run(
+    file: Path,
+    out: Path | None,
+    *,
+    verbose: bool = False,
+    command: Callable[[str], Sequence[str]] = party_command,
+    grace_s: float = _GRACE_S,
+) -> int:
+    """Run every party of `file`, each as its own process, and write `out`; returns the exit status.
+
+    The status is 0, or that of the party that failed first (1 if a signal killed it), or 130 or 143 where a
+    signal stopped the run.
+
+    Args:
+        out: an empty or new folder; by default runs/<job name>, with -2, -3, ... where that is taken.
+        command: what starts a party, by its name.
+        grace_s: how long the others may go on after a failure, and how long one may ignore SIGTERM.
+
+    Raises:
+        UserError: the file is wrong or lacks a party's section, or `out` is not empty.
+    """
+    run_file = _load(file)
+    folder = _results_folder(run_file.job.name, out)
+    display = make_display(events=False)
+    with closing(display), Supervisor(display, grace_s=grace_s, verbose=verbose) as supervisor:
+        _Launch(file, run_file, folder, supervisor, command, verbose=verbose).label_party()
+        supervisor.wait()
+    status = _explain(supervisor, folder, verbose=verbose)
+    if status == 0:
+        _conclude(folder)
+    return status
+
+
+class _Launch:
+    """Starts the label party, and when it listens the others."""
+
+    def __init__(
+        self,
+        file: Path,
+        run_file: RunFile,
+        folder: Path,
+        supervisor: Supervisor,
+        command: Callable[[str], Sequence[str]],
+        *,
+        verbose: bool,
+    ) -> None:
+        self._run_file = run_file
+        self._supervisor = supervisor
+        self._command = command
+        self._options = [str(file), "--out", str(folder), "--events", *(["--verbose"] if verbose else [])]
+        self._environment = dict(os.environ) | _made_up_secret(run_file)
+
+    def label_party(self) -> None:
+        self._supervisor.on_listening = self._others
+        self._start(LABEL_PARTY, self._run_file.label_section(), [])
+
+    def _others(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        reachable = f"{_LOOPBACK.get(host, host)}:{port}"
+        for name in self._run_file.job.parties:
+            section = self._run_file.nonlabel_section(name)
+            self._start(name, section, ["--name", name, "--connect", reachable])
+
+    def _start(self, name: str, section: PartySection, options: list[str]) -> None:
+        threads = {"OMP_NUM_THREADS": str(section.threads)}
+        self._supervisor.start(name, [*self._command(name), *self._options, *options], self._environment | threads)
+
+
+def _load(file: Path) -> RunFile:
+    """The run file, if it has a section for every party."""
+    run_file = config.load(file)
+    try:
+        run_file.label_section()
+        for name in run_file.job.parties:
+            run_file.nonlabel_section(name)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}; `cutlayer run` starts every party and needs all sections") from error
+    return run_file
+
+
+def _sections(run_file: RunFile) -> list[PartySection]:
+    return [run_file.label_section(), *run_file.nonlabel_parties.values()]
+
+
+def _made_up_secret(run_file: RunFile) -> dict[str, str]:
+    """A secret for the row ids where nobody has given one: all parties of this run are children of this process."""
+    if os.environ.get(ID_SECRET_VARIABLE) or any(section.id_secret for section in _sections(run_file)):
+        return {}
+    return {ID_SECRET_VARIABLE: secrets.token_hex(32)}
+
+
+def _results_folder(job: str, out: Path | None) -> Path:
+    """An empty folder for the results, made if missing."""
+    if out is None:
+        names = itertools.chain([job], (f"{job}-{number}" for number in itertools.count(2)))
+        out = next(folder for folder in (Path("runs") / name for name in names) if _is_free(folder))
+    elif not _is_free(out):
+        raise UserError(f"--out {out}: not empty, and results are not overwritten; give a new folder or remove it")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{out}: cannot make this folder ({error.strerror}); give another --out DIR") from error
+    return out
+
+
+def _is_free(folder: Path) -> bool:
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+
+
+def _explain(supervisor: Supervisor, folder: Path, *, verbose: bool) -> int:
+    """Say what went wrong, once for each party that failed by itself; returns the exit status of the run."""
+    if supervisor.signal is not None:
+        print_error(f"stopped by {signal.Signals(supervisor.signal).name}; what was written so far is in {folder}")
+        return 128 + supervisor.signal
+    for child, status in supervisor.failed:
+        if not child.stopped_by_us:
+            print_error(_story(child, status, folder, verbose=verbose))
+    if not supervisor.failed:
+        return 0
+    return max(supervisor.failed[0][1], 1)
+
+
+def _story(child: Child, status: int, folder: Path, *, verbose: bool) -> str:
+    how = f"failed with exit status {status}" if status > 0 else f"was killed by {signal.Signals(-status).name}"
+    words = [] if verbose else [line.removeprefix("cutlayer: ") for line in child.words]
+    return "\n".join([f"{child.name} {how}; its log is {folder / child.name / 'log'}", *words])
+
+
+def _conclude(folder: Path) -> None:
+    """Put the parties' results together and show them."""
+    # Not before the parties are started: numpy and pyarrow start threads, and a process with threads should not fork.
+    from cutlayer.closing import closing_table  # noqa: PLC0415
+    from cutlayer.summary import merge  # noqa: PLC0415
+
+    Console().print(closing_table(merge(folder), folder))

@@ -1,0 +1,158 @@
+"""Marvell: Li et al., "Label Leakage and Protection in Two-party Split Learning", ICLR 2022, section 4.2.
+
+Shape suffixes: B rows of the batch, d cut-layer width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cutlayer.common.leakage import sum_kl_of
+from cutlayer.common.randomness import Noise
+from cutlayer.label_party.defenses.base import Defense, defenses
+from cutlayer.label_party.defenses.marvell_solver import Spectrum, solve, solve_for
+from cutlayer.label_party.defenses.max_norm import align_norms
+
+_KEEP = 0.9  # weight of the past in the running statistics
+_MIN_MEMBERS = 2  # rows of a class from which its statistics mean something
+
+
+@dataclass(frozen=True)
+class ClassStatistics:
+    """Two classes of gradients, modelled as Gaussians with one variance each [M, section 4.2].
+
+    Attributes:
+        delta_d: mean of class 1 minus mean of class 0, float64.
+        u, v: mean squared deviation per coordinate of class 0 and class 1.
+        p: share of class 1.
+    """
+
+    delta_d: Tensor
+    u: float
+    v: float
+    p: float
+
+    @property
+    def gap(self) -> float:
+        """Squared distance of the means."""
+        return float(self.delta_d @ self.delta_d)
+
+    @classmethod
+    def of(cls, g_Bd: Tensor, y_B: Tensor) -> ClassStatistics:
+        """Statistics of a batch, float64, in which both classes occur."""
+        rows = (g_Bd[y_B == 0], g_Bd[y_B == 1])
+        means = [r.mean(dim=0) for r in rows]
+        u, v = (float((r - mean).square().mean()) for r, mean in zip(rows, means, strict=True))
+        return cls(means[1] - means[0], u, v, len(rows[1]) / len(y_B))
+
+    def blend(self, newer: ClassStatistics) -> ClassStatistics:
+        """Exponentially weighted with newer ones."""
+
+        def mix(old: float, new: float) -> float:
+            return _KEEP * old + (1 - _KEEP) * new
+
+        delta_d = _KEEP * self.delta_d + (1 - _KEEP) * newer.delta_d
+        return ClassStatistics(delta_d, mix(self.u, newer.u), mix(self.v, newer.v), mix(self.p, newer.p))
+
+
+@defenses.register("marvell")
+@dataclass(kw_only=True)
+class Marvell(Defense):
+    """Adds the Gaussian noise that, for its power, makes the two classes' gradients hardest to tell apart.
+
+    Options, of which one is given: `scale`, the noise power over the squared distance of the class means (the paper's s;
+    1 by default); `power`, the power itself; `max_leak_auc`, for the smallest power at which no attacker does better on
+    one batch, if the classes are Gaussian.
+
+    Where a class has fewer than two rows in the batch, or the means coincide, the running statistics of
+    earlier batches serve instead; before there are any, max_norm does. Both are counted in `telemetry`.
+    """
+
+    paper: ClassVar[str] = "Li et al., ICLR 2022"
+    tasks: ClassVar[frozenset[str]] = frozenset({"binary"})
+    scale: float | None = None
+    power: float | None = None
+    max_leak_auc: float | None = None
+    _running: ClassStatistics | None = field(default=None, init=False, repr=False)
+    _fallbacks: dict[str, int] = field(
+        default_factory=lambda: {"fallback_running": 0, "fallback_max_norm": 0}, init=False, repr=False
+    )
+    _last: dict[str, float] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if sum(value is not None for value in (self.scale, self.power, self.max_leak_auc)) > 1:
+            raise ValueError("give one of scale, power and max_leak_auc")
+        if any(value is not None and not 0 < value < math.inf for value in (self.scale, self.power)):
+            raise ValueError("scale and power are numbers above 0")
+        if self.max_leak_auc is not None and not 0.5 < self.max_leak_auc < 1:
+            raise ValueError("max_leak_auc lies between 0.5 and 1")
+
+    def perturb(self, g_Bd: Tensor, y_B: Tensor, *, noise: Noise) -> Tensor:
+        """`g_Bd` with the noise of each row's class."""
+        g = g_Bd.double()
+        statistics = self._statistics(g, y_B)
+        if statistics is None:
+            self._fallbacks["fallback_max_norm"] += 1
+            self._last = {}
+            return align_norms(g_Bd, noise)
+        power, spectrum = self._solve(statistics)
+        self._last = {"power": power, "sum_kl": spectrum.sum_kl}
+        return (g + _draw(spectrum, statistics.delta_d, y_B, noise)).to(g_Bd.dtype)
+
+    def telemetry(self) -> Mapping[str, float]:
+        """Noise power and sum of the KL divergences of the last step, and how often a fallback served so far."""
+        return self._last | self._fallbacks
+
+    def state(self) -> Mapping[str, Tensor]:
+        """The running statistics and the counts."""
+        counts = torch.tensor(list(self._fallbacks.values()))
+        if self._running is None:
+            return {"fallbacks": counts}
+        numbers = torch.tensor([self._running.u, self._running.v, self._running.p], dtype=torch.float64)
+        return {"fallbacks": counts, "delta": self._running.delta_d.clone(), "u_v_p": numbers}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `state` gave."""
+        self._fallbacks = dict(zip(self._fallbacks, state["fallbacks"].tolist(), strict=True))
+        self._running = None
+        if "delta" in state:
+            self._running = ClassStatistics(state["delta"].clone(), *state["u_v_p"].tolist())
+
+    def _statistics(self, g_Bd: Tensor, y_B: Tensor) -> ClassStatistics | None:
+        positives = int((y_B == 1).sum())
+        if min(positives, len(y_B) - positives) >= _MIN_MEMBERS:
+            batch = ClassStatistics.of(g_Bd, y_B)
+            if batch.gap > 0:
+                self._running = batch if self._running is None else self._running.blend(batch)
+                return batch
+        if self._running is not None and self._running.gap > 0:
+            self._fallbacks["fallback_running"] += 1
+            return self._running
+        return None
+
+    def _solve(self, statistics: ClassStatistics) -> tuple[float, Spectrum]:
+        known = {"u": statistics.u, "v": statistics.v, "d": len(statistics.delta_d), "p": statistics.p}
+        if self.max_leak_auc is not None:
+            return solve_for(**known, gap=statistics.gap, sum_kl=sum_kl_of(self.max_leak_auc))  # type: ignore[arg-type]
+        power = self.power if self.power is not None else (self.scale or 1.0) * statistics.gap
+        return power, solve(**known, gap=statistics.gap, power=power)  # type: ignore[arg-type]
+
+
+def _draw(spectrum: Spectrum, delta_d: Tensor, y_B: Tensor, noise: Noise) -> Tensor:
+    """Noise of class c: sqrt(l1_c - l2_c) xi delta/||delta|| + sqrt(l2_c) N(0, I) [M, section 4.2].
+
+    Both are drawn for every row, whatever its class needs, so that the time taken does not tell the classes.
+    """
+    along = torch.tensor([spectrum.l1_0 - spectrum.l2_0, spectrum.l1_1 - spectrum.l2_1], dtype=torch.float64)
+    across = torch.tensor([spectrum.l2_0, spectrum.l2_1], dtype=torch.float64)
+    xi_B = noise.normal((len(y_B),)).double()
+    zeta_Bd = noise.normal((len(y_B), len(delta_d))).double()
+    direction_d = delta_d / delta_d.norm()
+    along_B, across_B = along.clamp(min=0).sqrt()[y_B], across.sqrt()[y_B]
+    return (along_B * xi_B)[:, None] * direction_d + across_B[:, None] * zeta_Bd
