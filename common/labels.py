@@ -103,7 +103,7 @@ def _binary(values: Sequence[str], counts: npt.NDArray[np.int64], positive: Posi
     if positive is not None:
         counts_as_one = [_equals(value, positive) for value in values]
         if not any(counts_as_one):
-            raise DataError(f"{origin}: no label is {positive!r} (`positive`); there are {listed(sorted(values))}")
+            raise DataError(f"{origin}: no label is {positive!r} (`positive`); the labels are {listed(sorted(values))}")
         return list(map(int, counts_as_one))
     numbers = {_number(value) for value in values}
     if numbers <= {0.0, 1.0} or numbers <= {-1.0, 1.0}:

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from cutlayer.common.errors import CutlayerError, Interrupted
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_PACKAGE = Path(__file__).parents[1]
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
@@ -128,6 +129,8 @@ def _describe(name: str, error: Exception) -> str:
     """An unexpected error in one line. Only the system's own messages are repeated: others may quote a value."""
     if isinstance(error, OSError):
         return f"{name}: the system refused: {error}"
-    last = traceback.extract_tb(error.__traceback__)[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames[1:] if Path(frame.filename).is_relative_to(_PACKAGE)]  # the first is run_party's
+    last = (ours or frames)[-1]
     where = f"{Path(last.filename).name}, line {last.lineno}, in {last.name}"
     return f"internal error, please report: {name}: {type(error).__name__} at {where}; --verbose shows all of it"

@@ -93,7 +93,7 @@ def progress_text(party: str, progress: Progress) -> str:
 
 def evaluation_text(party: str, record: Record) -> str:
     """The main figures of an evaluation point as one line; figures that no one has are left out."""
-    shown = [f"{key} {value:.6g}" for key, value in record.items() if value is not None and not _is_detail(key)]
+    shown = [f"{key} {value:.4g}" for key, value in record.items() if value is not None and not _is_detail(key)]
     return f"{party}: " + ", ".join(shown)
 
 

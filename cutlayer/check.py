@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import numpy as np
-import torch
 from torch import nn
 
 from cutlayer.common import config
 from cutlayer.common.alignment import OwnIds
 from cutlayer.common.config import LABEL_PARTY, Choice, LabelPartySection, NonlabelPartySection, PartySection, RunFile
 from cutlayer.common.datasets import load_table
-from cutlayer.common.errors import ConfigError, CutlayerError, PluginError
+from cutlayer.common.errors import AlignmentError, PluginError, UserError
 from cutlayer.common.files import load_secret
 from cutlayer.common.labels import Labels, read_labels, require_classes
 from cutlayer.common.models import build_bottom, build_optimizer, build_top
@@ -63,8 +62,8 @@ class Findings:
         """What `work` returns; None where it raises, which is a problem of the party `where`."""
         try:
             return work(*args, **kwargs)
-        except CutlayerError as error:
-            self.problems += 1
+        except (UserError, AlignmentError) as error:
+            self.problems += len(str(error).splitlines())  # of a run file, a line for each
             print_error(f"{where}: {error}" if where else str(error))
             return None
 
@@ -190,14 +189,8 @@ class _Party:
         order = np.arange(len(table.ids))
         features = prepare(table, order, _schedule(self._run_file, len(order)).train_rows, section.data.standardise)
         width = self._job.cut_layer.width_of(self._name)
-        model = build_bottom(choice, features.spec, width, _SEED)
+        model = build_bottom(choice, features.spec, width, _SEED)  # tries it on two made-up rows
         build_optimizer(section.optimizer, model.parameters())
-        with torch.no_grad():
-            finite = bool(torch.isfinite(model(features.x_NF[:2])).all())
-        if not finite:
-            raise ConfigError(
-                f"bottom_model {choice.name!r} gives numbers that are not finite; standardise the features"
-            )
         self._say(
             f"bottom model {choice.name}: {features.spec.width} columns to {width}, {_weights(model)} weights",
             *features.notes,

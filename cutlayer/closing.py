@@ -27,6 +27,7 @@ def closing_table(summary: Mapping[str, Any], out: Path) -> RenderableType:
         Text(_headline(summary), style="bold"),
         Text(_figures(summary["utility"])),
         Text(),
+        Text(f"defense: {', '.join(f'{key} {value}' for key, value in summary['defense'].items())}"),
         _leak_table(summary["leak"]),
         Text(_bound(summary.get("bound") or {})),
         Text(_granted(summary.get("knowledge", {}))),
@@ -42,12 +43,13 @@ def _headline(summary: Mapping[str, Any]) -> str:
     took = duration(summary["seconds"])
     return (
         f"{summary['job']}: {summary['epochs']} epochs, {summary['steps']} steps of training in {took} "
-        f"({summary['samples_per_second']:,.0f} samples/s), defense {summary['defense']['name']}"
+        f"({summary['samples_per_second']:,.0f} samples/s)"
     )
 
 
 def _figures(figures: Mapping[str, float | None]) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {_number(value)}" for name, value in figures.items())
+    known = {name.replace("_", " "): value for name, value in figures.items() if value is not None}
+    return ", ".join(f"{name} {_number(value)}" for name, value in known.items())
 
 
 def _leak_table(leak: Mapping[str, Any]) -> Table:

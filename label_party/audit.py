@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 from torch import Tensor
-from torch.nn import functional
 
 from cutlayer.common.leakage import LeakTally, leak_auc
 from cutlayer.common.randomness import Noise
+from cutlayer.common.scores import cosines, norms
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ def batch_leaks(g_Bd: Tensor, y_B: Tensor, reference: Reference | None, *, multi
     target_B = y_B if not multiclass or reference is None else (y_B == y_B[reference.row]).long()
     leaks: dict[str, float | None] = {"cosine": None}
     if reference is not None:
-        leaks["cosine"] = leak_auc(functional.normalize(g_Bd.double(), dim=1) @ reference.g_d.double(), target_B)
+        leaks["cosine"] = leak_auc(cosines(g_Bd, reference.g_d), target_B)
     if not multiclass:
-        leaks["norm"] = leak_auc(g_Bd.double().norm(dim=1), y_B)
+        leaks["norm"] = leak_auc(norms(g_Bd), y_B)
     return leaks
 
 

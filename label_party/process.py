@@ -16,7 +16,7 @@ from cutlayer.common import config
 from cutlayer.common.alignment import OwnIds
 from cutlayer.common.config import LABEL_PARTY, RunFile
 from cutlayer.common.datasets import load_table
-from cutlayer.common.errors import ConfigError, Interrupted, PeerError
+from cutlayer.common.errors import AlignmentError, ConfigError, Interrupted, PeerError
 from cutlayer.common.files import DirectoryLock, load_secret, private_folder, write_atomically, write_json
 from cutlayer.common.labels import Labels, read_labels, require_classes
 from cutlayer.common.models import save_model
@@ -79,9 +79,10 @@ class LabelParty:
                 self._telemetry.listening(server.address)
                 table, labels = self._load()
                 server.ready()
-                rows = self._agree_on_rows(exchange, table, secret)
+                rows, held = self._agree_on_rows(exchange, table, secret)
                 training = self._prepare(table, labels, rows)
                 servicer.open_training(training.schedule, rows.count, rows.digest)
+                exchange.publish(0, held)
                 figures = self._train(exchange, training)
                 self._finish(exchange)
                 self._write_results(training, figures, servicer, table, rows)
@@ -105,13 +106,19 @@ class LabelParty:
             self._telemetry.info(note)
         return table, labels
 
-    def _agree_on_rows(self, exchange: PartyExchange, table: Table, secret: bytes) -> CommonRows:
+    def _agree_on_rows(
+        self, exchange: PartyExchange, table: Table, secret: bytes
+    ) -> tuple[CommonRows, dict[str, HeldRows]]:
         own = OwnIds(table.ids, secret)
         others = {party: ids for party, ids in exchange.collect(0).items() if isinstance(ids, PartyIds)}
         rows = find_common_rows(own, others)
-        exchange.publish(0, {party: HeldRows(mask, own.form) for party, mask in rows.held.items()})
-        self._telemetry.info(require_rows(rows, own, others, table.origin))
-        return rows
+        held = {party: HeldRows(mask, own.form) for party, mask in rows.held.items()}
+        try:
+            self._telemetry.info(require_rows(rows, own, others, table.origin))
+        except AlignmentError:
+            exchange.publish(0, held)  # so that the others can say the same
+            raise
+        return rows, held
 
     def _prepare(self, table: Table, labels: Labels, rows: CommonRows) -> LabelTraining:
         job = self._job
@@ -140,6 +147,7 @@ class LabelParty:
         for number in range(1, schedule.steps + 1):
             step = schedule.at(number)
             received = {party: r for party, r in exchange.collect(number).items() if isinstance(r, Received)}
+            figures.start()
             releases, test = self._one_step(training, figures, step, received)
             exchange.publish(number, releases)
             self._telemetry.step(figures.progress(step, schedule, self._job.epochs))
@@ -174,7 +182,9 @@ class LabelParty:
     ) -> None:
         save_model(self._folder / "model", training.models)
         ids = np.asarray(table.ids, dtype=object)[rows.order]
-        _write_table(self._folder / "labels.parquet", pa.table({"row_id": pa.array(ids), "label": training.labels}))
+        _write_table(
+            self._folder / "labels.parquet", pa.table({"row_id": pa.array(ids), "label": training.labels.numpy()})
+        )
         _write_table(self._folder / "audit.parquet", training.audit.table())
         history = {party: link.session.history.hex() for party, link in servicer.links.items()}
         party = {"pid": os.getpid(), "peak_rss_bytes": peak_rss_bytes(), "seconds": figures.seconds}

@@ -26,7 +26,7 @@ _PACKAGES = ("grpcio", "numpy", "protobuf", "torch")
 class RunFigures:
     """Loss, speed and evaluation figures of a run as it goes on."""
 
-    began: float = field(default_factory=time.monotonic)
+    began: float | None = None
     trained_rows: int = 0
     loss: float | None = None
     utility: Figures = field(default_factory=dict)
@@ -56,8 +56,13 @@ class RunFigures:
 
     @property
     def seconds(self) -> float:
-        """Time that training has taken so far."""
-        return (self._ended or time.monotonic()) - self.began
+        """Time since the first step, when all parties had sent it."""
+        now = self._ended or time.monotonic()
+        return now - (self.began or now)
+
+    def start(self) -> None:
+        """Called at every step; the first one starts the clock."""
+        self.began = self.began or time.monotonic()
 
     def stop(self) -> None:
         """Training has ended."""
@@ -71,7 +76,7 @@ class RunFigures:
             epoch=step.epoch,
             epochs=epochs,
             loss=self.loss,
-            samples_per_second=self.trained_rows / self.seconds,
+            samples_per_second=self.trained_rows / max(self.seconds, 1e-9),
             eta_seconds=self.seconds / step.number * (schedule.steps - step.number),
             leak=self.leak,
             test_auc=self.utility.get("test_auc"),
@@ -107,7 +112,7 @@ def summary_record(
         "rows": len(training.schedule.train_rows),
         "test_rows": len(training.schedule.test_rows),
         "seconds": figures.seconds,
-        "samples_per_second": figures.trained_rows / figures.seconds,
+        "samples_per_second": figures.trained_rows / max(figures.seconds, 1e-9),
         "bytes": _bytes(links),
         "parties": {LABEL_PARTY: {"pid": os.getpid(), "peak_rss_bytes": peak_rss_bytes()}},
     }

@@ -13,7 +13,7 @@ from cutlayer.common.errors import DataError
 
 MISSING = ("", "?", "n/a", "na", "nan", "none", "null")  # in any case
 
-NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+NUMBER = r"^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|(?i:inf|infinity))$"
 
 
 @dataclass(frozen=True)
@@ -102,36 +102,35 @@ class Column:
         texts = self._texts()
         if wanted == "categorical":
             return texts, []
-        try:
+        # Not by trying the cast, which makes a message for every value that fails.
+        no_number = pc.invert(pc.match_substring_regex(texts, NUMBER))
+        count, known = _count(no_number), len(texts) - texts.null_count
+        if not count:
             return self._finite(texts.cast(pa.float64())), []
-        except pa.ArrowInvalid:
-            pass
-        others = pc.invert(pc.match_substring_regex(texts, NUMBER))
-        count, first = _count(others), self.place(pc.index(others, True).as_py())
         if wanted == "numeric":
             raise DataError(
-                f"{self.origin}, {first}: column {self.name!r} is listed under `numeric` and has "
+                f"{self.origin}, {self._first(no_number)}: column {self.name!r} is listed under `numeric` and has "
                 f"{_times(count, 'value')} that {'is' if count == 1 else 'are'} no number, this one first"
             )
-        return texts, self._mostly_numbers(count, len(texts) - texts.null_count, first)
-
-    def _mostly_numbers(self, others: int, known: int, first: str) -> list[str]:
-        if others * 2 > known:
-            return []
-        return [
-            f"{self.origin}: column {self.name!r} is taken as categories: {others} of {known} values are no numbers, "
-            f"the first in {first}; list the column under `numeric` or `categorical` to decide"
+        if count * 2 > known:
+            return texts, []
+        return texts, [
+            f"{self.origin}: column {self.name!r} is taken as categories: {count} of {known} values are no numbers, "
+            f"the first in {self._first(no_number)}; list the column under `numeric` or `categorical` to decide"
         ]
 
     def _finite(self, numbers: pa.ChunkedArray) -> pa.ChunkedArray:
-        wrong = pc.is_inf(numbers)
-        if count := _count(wrong):
+        infinite = pc.is_inf(numbers)
+        if count := _count(infinite):
             raise DataError(
-                f"{self.origin}, {self.place(pc.index(wrong, True).as_py())}: column {self.name!r} has "
+                f"{self.origin}, {self._first(infinite)}: column {self.name!r} has "
                 f"{_times(count, 'number')} that {'is' if count == 1 else 'are'} infinite or too large, this one "
                 "first; write a finite number, or nothing where it is missing"
             )
         return pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
+
+    def _first(self, mask: pa.ChunkedArray) -> str:
+        return self.place(pc.index(mask, True).as_py())
 
 
 def _tidy(texts: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -41,4 +41,5 @@ class IsotropicNoise(Defense):
         """`g_Bd` with noise on every number."""
         largest = float(g_Bd.double().norm(dim=1).max())
         sigma = (self.power / g_Bd.shape[1]) ** 0.5 * largest
-        return (g_Bd.double() + sigma * noise.normal(tuple(g_Bd.shape)).double()).to(g_Bd.dtype)
+        perturbed_Bd: Tensor = (g_Bd.double() + sigma * noise.normal(tuple(g_Bd.shape)).double()).to(g_Bd.dtype)
+        return perturbed_Bd

@@ -103,7 +103,8 @@ class Marvell(Defense):
             return align_norms(g_Bd, noise)
         power, spectrum = self._solve(statistics)
         self._last = {"power": power, "sum_kl": spectrum.sum_kl}
-        return (g + _draw(spectrum, statistics.delta_d, y_B, noise)).to(g_Bd.dtype)
+        perturbed_Bd: Tensor = (g + _draw(spectrum, statistics.delta_d, y_B, noise)).to(g_Bd.dtype)
+        return perturbed_Bd
 
     def telemetry(self) -> Mapping[str, float]:
         """Noise power and sum of the KL divergences of the last step, and how often a fallback served so far."""
@@ -155,4 +156,5 @@ def _draw(spectrum: Spectrum, delta_d: Tensor, y_B: Tensor, noise: Noise) -> Ten
     zeta_Bd = noise.normal((len(y_B), len(delta_d))).double()
     direction_d = delta_d / delta_d.norm()
     along_B, across_B = along.clamp(min=0).sqrt()[y_B], across.sqrt()[y_B]
-    return (along_B * xi_B)[:, None] * direction_d + across_B[:, None] * zeta_Bd
+    noise_Bd: Tensor = (along_B * xi_B)[:, None] * direction_d + across_B[:, None] * zeta_Bd
+    return noise_Bd

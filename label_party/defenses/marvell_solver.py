@@ -1,31 +1,37 @@
 """The exact solution of Marvell's noise problem: Li et al., ICLR 2022, Theorem 2 and section 4.2; the solver is derived.
 
 Class 1 has variance v per coordinate, class 0 has u, their means are sqrt(gap) apart in d dimensions. Noise of class
-c has variance l1_c along the difference of the means and l2_c across it. With A = l1_0 + u, B = l1_1 + v, and S the
-variance across of the class that gets isotropic noise, minimise twice the sum of the KL divergences,
+c has variance l1_c along the difference of the means and l2_c across it. Only the class of smaller variance needs noise
+across. Take u <= v (else the classes swap roles), write q = 1 - p and
 
-    M = (d - 1) (S - v)^2 / (S v) + (A - B)^2 / (A B) + gap (1/A + 1/B),
+    x = l2_0,  a = l1_0 >= x,  b = l1_1 >= 0,  S = u + x,  A = u + a,  B = v + b.
 
-at a mean noise power of at most `power`. Only the class of smaller variance gets isotropic noise, so that M, minimised
-over A and B in closed form, is a convex function of S alone; its root of the slope is found in 1/S^2.
+Minimise twice the sum of the KL divergences, M = (d-1) (S-v)^2/(S v) + (A-B)^2/(A B) + gap (1/A + 1/B),
+where q a + p b = power - q (d-1) x, as the budget is always spent. In log S, log A, log B this is convex. So the best x is
+that of the problem without the bounds on a and b, unless it breaks one: then one that it breaks is tight. For given x the
+best a and b have a closed form, hence each of the three cases is one equation in x.
 
-Inside, class a is that of smaller variance, `wa` its share of the rows; class b the other.
+Differences such as v - u and S - v = x - (v - u) are formed once, exactly, so that nothing cancels where u and v agree.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from scipy.optimize import brentq
-
-_TOLERANCE = 1e-11  # of S; M is flat there, so its own error is of the order of the square
-_MAX_ITERATIONS = 200
+_TOLERANCE = 1e-11  # of x; M is flat at its minimum, so its own error is of the order of the square
+_MAX_ITERATIONS = 100  # 13 were the most in 100,000 random problems
+_NEGLIGIBLE = 1e-200  # a power of that share of the other quantities is none: its square would underflow
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Variances of the noise: along the difference of the class means (l1) and across it (l2), per class."""
+    """Variances of the noise: along the difference of the class means (l1) and across it (l2), per class.
+
+    `sum_kl` is KL(P1||P0) + KL(P0||P1) of the two Gaussians with that noise.
+    """
 
     l1_0: float
     l2_0: float
@@ -34,142 +40,159 @@ class Spectrum:
     sum_kl: float
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """u, v >= 0 with u <= v: variances of class a and b; wa + wb = 1."""
-
-    u: float
-    v: float
-    n: float  # d - 1
-    g: float
-    wa: float
-    wb: float
-    power: float
-
-    def free(self, x: float) -> tuple[float, float]:
-        """Best noise of class a along the difference if nothing bounded it, where it gets `x` across; and the most."""
-        rest = self.power - self.wa * self.n * x
-        total = rest + self.wa * self.u + self.wb * self.v
-        ratio = math.sqrt((total + self.wa * self.g) / (total + self.wb * self.g)) if total + self.g > 0 else 1.0
-        return (rest + self.wb * (self.v - ratio * self.u)) / (self.wa + self.wb * ratio), rest / self.wa
-
-    def along(self, x: float) -> tuple[float, float]:
-        """Best noise along the difference, (class a, class b), where class a gets `x` across it."""
-        free, most = self.free(x)
-        a = max(min(free, most), x)
-        return a, max(self.wa * (most - a), 0.0) / self.wb
-
-    def slope(self, s: float) -> float:
-        """dM/dS over n, at S = s, to its left where it jumps; increasing."""
-        x = s - self.u
-        free, most = self.free(x)
-        across = 1 / self.v - self.v / (s * s)
-        if free >= most:  # class b gets no noise
-            return (self.v + self.g) / (most + self.u) ** 2 - self.v / (s * s)
-        if free <= x:  # class a gets no more along than across
-            big_b = self.v + max(self.wa * (most - x), 0.0) / self.wb
-            along = (1 / big_b - (big_b + self.g) / (s * s)) / self.n
-            share = self.wa * (self.n + 1) / (self.wb * self.n)
-            return across + along - share * (1 / s - (s + self.g) / (big_b * big_b))
-        c = self.power + self.wa * self.u + self.wb * self.v - self.wa * self.n * x
-        w = math.sqrt((c + self.wa * self.g) * (c + self.wb * self.g))
-        return across + self.wa * self.g / (c * c) * (1 + (c + 2 * self.wa * self.wb * self.g) / w)
-
-    def sum_kl(self, x: float, a: float, b: float) -> float:
-        """M/2, without cancellation."""
-        s, big_a, big_b = x + self.u, a + self.u, b + self.v
-        return 0.5 * (
-            self.n * _gap_over_product(s, self.v)
-            + _gap_over_product(big_a, big_b)
-            + (_over(self.g, big_a) + _over(self.g, big_b))
-        )
-
-
 def solve(*, u: float, v: float, d: int, gap: float, p: float, power: float) -> Spectrum:
     """The noise that minimises the sum of the KL divergences.
 
     Args:
-        u, v: variance per coordinate of class 0 and class 1.
+        u, v: variance per coordinate of class 0 and class 1, >= 0.
         d: cut-layer width.
-        gap: squared distance of the class means.
+        gap: squared distance of the class means, >= 0.
         p: share of class 1, in (0, 1).
-        power: most noise power per row, the expected squared norm over both classes.
+        power: expected squared norm of a row's noise, over both classes; none where <= 0.
 
     Returns:
-        the spectrum; `sum_kl` is infinite where the noise cannot hide a class that has no spread at all.
+        the spectrum, in the units of `power`; `sum_kl` is infinite where a class without any spread stays so.
     """
+    unit = math.ldexp(1.0, math.frexp(u + v + gap + max(power, 0.0))[1])  # a power of two: scaling by it is exact
     swap = u > v
-    problem = _Problem(
-        u=min(u, v), v=max(u, v), n=d - 1, g=gap, wa=p if swap else 1 - p, wb=1 - p if swap else p, power=max(power, 0.0)
-    )
+    low, high, share = (v, u, 1 - p) if swap else (u, v, p)
+    problem = _Problem(low / unit, high / unit, d - 1, gap / unit, 1 - p if not swap else p, share, power / unit)
+    if problem.power <= _NEGLIGIBLE:
+        return Spectrum(0.0, 0.0, 0.0, 0.0, problem.sum_kl_without_noise())
     x = _across(problem)
     a, b = problem.along(x)
-    kl = problem.sum_kl(x, a, b)
-    return Spectrum(b, 0.0, a, x, kl) if swap else Spectrum(a, x, b, 0.0, kl)
+    sum_kl = problem.sum_kl(x, a, b)
+    if swap:
+        return Spectrum(b * unit, 0.0, a * unit, x * unit, sum_kl)
+    return Spectrum(a * unit, x * unit, b * unit, 0.0, sum_kl)
 
 
 def solve_for(*, u: float, v: float, d: int, gap: float, p: float, sum_kl: float) -> tuple[float, Spectrum]:
-    """The smallest power, and its spectrum, at which the sum of the KL divergences is at most `sum_kl` > 0."""
+    """The smallest power, to a relative 1e-9, whose `solve` has at most `sum_kl` > 0; and that solution.
 
-    def excess(log_power: float) -> float:
-        reached = solve(u=u, v=v, d=d, gap=gap, p=p, power=math.exp(log_power)).sum_kl
-        return math.log(reached / sum_kl) if reached > 0 else -1e3
+    The power is 0 where the classes are that hard to tell apart as they are.
+    """
+    at_power = partial(solve, u=u, v=v, d=d, gap=gap, p=p)
+    bare = at_power(power=0.0)
+    if bare.sum_kl <= sum_kl:
+        return 0.0, bare
 
-    unprotected = solve(u=u, v=v, d=d, gap=gap, p=p, power=0.0)
-    if unprotected.sum_kl <= sum_kl:
-        return 0.0, unprotected
-    low = high = math.log(gap + d * max(u, v))
-    while excess(high) > 0:
+    def margin(log_power: float) -> float:
+        reached = at_power(power=math.exp(log_power)).sum_kl
+        return math.log(sum_kl / min(max(reached, 1e-300), 1e300))
+
+    low = high = math.log(gap + d * (u + v))
+    while margin(high) < 0:
         low, high = high, high + 3.0
-    while excess(low) <= 0:
+    while margin(low) >= 0:
         low, high = low - 3.0, low
-    power = math.exp(brentq(lambda t: min(excess(t), 1e3), low, high, xtol=1e-12, rtol=1e-12) + 1e-12)
-    return power, solve(u=u, v=v, d=d, gap=gap, p=p, power=power)
+    power = math.exp(low + _root(lambda t: margin(low + t), high - low)) * (1 + 1e-9)
+    return power, at_power(power=power)
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """The problem for u <= v; q + p = 1; n = d - 1; g is the gap."""
+
+    u: float
+    v: float
+    n: int
+    g: float
+    q: float
+    p: float
+    power: float
+
+    def rest(self, x: float) -> float:
+        """What x leaves of the power for a and b."""
+        return self.power - self.q * self.n * x
+
+    def free_a(self, x: float) -> float:
+        """The best a for given x, were a and b not bounded: B/A = e = sqrt((C + q g) / (C + p g)), C = q A + p B."""
+        rest = self.rest(x)
+        c = rest + self.q * self.u + self.p * self.v
+        square_less_one = (self.q - self.p) * self.g / (c + self.p * self.g)
+        e = math.sqrt(1 + square_less_one)
+        e_less_one = square_less_one / (1 + e)
+        return (rest + self.p * (self.v - self.u - self.u * e_less_one)) / (self.q + self.p * e)
+
+    def along(self, x: float) -> tuple[float, float]:
+        """The best a and b for given x."""
+        rest = self.rest(x)
+        a = max(min(self.free_a(x), rest / self.q), x)
+        return a, max(rest - self.q * a, 0.0) / self.p
+
+    def free_slope(self, x: float) -> float:
+        """Has the sign of dM/dx where neither bound is tight: that of S sqrt(C^2 + t) - v C, nearly linear in x."""
+        u, v, g, q, p = self.u, self.v, self.g, self.q, self.p
+        s, c = u + x, self.rest(x) + q * u + p * v
+        e = math.sqrt((c + q * g) / (c + p * g))
+        t = q * v * g * (1 + p * e + q / e)
+        return ((x - (v - u)) * (s + v) * c * c + t * s * s) / (s * math.sqrt(c * c + t) + v * c)
+
+    def without_b(self) -> float:
+        """The best x where class b gets no noise: A = S sqrt(1 + g/v)."""
+        ratio = math.sqrt(1 + self.g / self.v)
+        return max((self.power / self.q - (ratio - 1) * self.u) / (self.n + ratio), 0.0)
+
+    def isotropic_slope(self, x: float) -> float:
+        """Has the sign of dM/dx where class a gets as much across as along, a = x: that of S^2 dM/dx."""
+        v, g, s = self.v, self.g, self.u + x
+        b = v + (self.power - self.q * (self.n + 1) * x) / self.p
+        across = self.n * (x - (v - self.u)) * (s + v) / v
+        along = s * s / b - (b + g)
+        return across + along - self.q * (self.n + 1) / self.p * (s - (s + g) * (s / b) ** 2)
+
+    def sum_kl(self, x: float, a: float, b: float) -> float:
+        """M/2."""
+        spread = self.v - self.u
+        big_a, big_b = self.u + a, self.v + b
+        across = self.n * (x - spread) ** 2 / ((self.u + x) * self.v) if self.n and x < spread else 0.0
+        return 0.5 * (across + (a - b - spread) ** 2 / (big_a * big_b) + self.g * (1 / big_a + 1 / big_b))
+
+    def sum_kl_without_noise(self) -> float:
+        """M/2 of the classes as they are."""
+        if self.u == 0:
+            return math.inf if self.v + self.g > 0 else 0.0
+        return self.sum_kl(0.0, 0.0, 0.0)
 
 
 def _across(problem: _Problem) -> float:
-    """Isotropic noise of class a: where the slope is zero, or an end of what is allowed."""
-    u, v, n = problem.u, problem.v, problem.n
-    if n == 0 or u == v or problem.power == 0:
+    """The best x."""
+    most = min(problem.v - problem.u, problem.power / (problem.q * (problem.n + 1)))
+    if problem.n == 0 or most == 0:
         return 0.0
-    top = u + min(v - u, problem.power / (problem.wa * (n + 1)))
-    if top == u:
-        return 0.0
-    slope = problem.slope(top)
-    if slope <= 0:
-        return top - u
-    if u > 0 and problem.slope(u) >= 0:
-        return 0.0
-    return max(_root(problem, u, top, slope) - u, 0.0)
+    x = _root(problem.free_slope, most)
+    a, b_is_free = problem.free_a(x), _b_is_free(problem, x)
+    if b_is_free and a >= x:
+        return x
+    if not b_is_free:
+        x = min(problem.without_b(), most)
+        if not _b_is_free(problem, x):
+            return x
+    return _root(problem.isotropic_slope, most)
 
 
-def _root(problem: _Problem, low: float, high: float, slope: float) -> float:
-    """Where the slope is zero, in (low, high]: secant steps in y = 1/S^2, in which it is nearly linear."""
-    y, per_y = 1 / (high * high), -problem.v
+def _b_is_free(problem: _Problem, x: float) -> bool:
+    return problem.q * problem.free_a(x) < problem.rest(x)
+
+
+def _root(f: Callable[[float], float], most: float) -> float:
+    """Where the increasing `f` is 0 in [0, most], or the end next to it (secants as by Anderson and Bjoerck, 1973)."""
+    old, at_old = 0.0, f(0.0)
+    if at_old >= 0:
+        return old
+    new, at_new = most, f(most)
+    if at_new <= 0:
+        return new
     for _ in range(_MAX_ITERATIONS):
-        s_old = 1 / math.sqrt(y)
-        y_new = y - slope / per_y
-        s = 1 / math.sqrt(y_new) if y_new > 0 else high
-        if abs(s - s_old) <= _TOLERANCE * s_old:
-            return s
-        if not low < s < high:
-            s = math.sqrt(low * high) if low > 0 else high / 4
-            y_new = 1 / (s * s)
-        slope_new = problem.slope(s)
-        if slope_new == 0 or high - low <= _TOLERANCE * high:
-            return s
-        low, high = (low, s) if slope_new > 0 else (s, high)
-        if slope_new != slope and y_new != y:
-            per_y = min((slope_new - slope) / (y_new - y), -1e-300)
-        y, slope = y_new, slope_new
-    return 1 / math.sqrt(y)
-
-
-def _gap_over_product(a: float, b: float) -> float:
-    return 0.0 if a == b else _over((a - b) / a * (a - b), b) if a > 0 else math.inf
-
-
-def _over(a: float, b: float) -> float:
-    if a == 0:
-        return 0.0
-    return a / b if b > 0 else math.inf
+        x = new - at_new * (new - old) / (at_new - at_old)
+        at_x = f(x)
+        if at_x == 0 or abs(x - new) <= _TOLERANCE * x:
+            return x
+        if (at_x < 0) == (at_new < 0):  # the old end stays: pull the next secant towards it
+            shrink = 1 - at_x / at_new
+            at_old *= shrink if shrink > 0 else 0.5
+        else:
+            old, at_old = new, at_new
+        new, at_new = x, at_x
+    return new

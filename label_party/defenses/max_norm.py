@@ -41,7 +41,8 @@ def align_norms(g_Bd: Tensor, noise: Noise) -> Tensor:
     # (ratio - 1)(ratio + 1) rather than ratio^2 - 1: nothing cancels for rows near the largest
     stretched = g * (1 + xi_B * ((ratio_B - 1) * (ratio_B + 1)).clamp(min=0).sqrt())[:, None]
     replaced = xi_B[:, None] * largest * _direction(g)
-    return torch.where(zero_B[:, None], replaced, stretched).to(g_Bd.dtype)
+    aligned_Bd: Tensor = torch.where(zero_B[:, None], replaced, stretched).to(g_Bd.dtype)
+    return aligned_Bd
 
 
 def _direction(g_Bd: Tensor) -> Tensor:

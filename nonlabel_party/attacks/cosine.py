@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
-from torch.nn.functional import normalize
 
+from cutlayer.common.scores import cosines, unit
 from cutlayer.nonlabel_party.attacks.base import ScoringAttack, attacks
 from cutlayer.nonlabel_party.view import Layer, StepView
 
@@ -31,16 +31,11 @@ class CosineAttack(ScoringAttack):
     paper: ClassVar[str] = "Li et al., ICLR 2022"
 
     def score(self, g_BD: Tensor, layer: Layer, view: StepView) -> Tensor | None:
-        unit_BD = _unit(g_BD)
+        unit_BD = unit(g_BD)
         positive_D = view.clean_positive_gradient(layer)
         if positive_D is not None:
-            return unit_BD @ _unit(positive_D)
+            return unit_BD @ unit(positive_D)
         return None if "clean_positive_gradient" in view.granted else -(unit_BD @ _majority(unit_BD))
-
-
-def _unit(g_D: Tensor) -> Tensor:
-    """Rows of length 1, in float64, where float32's squares neither overflow nor vanish; zero rows stay zero."""
-    return normalize(g_D.double(), dim=-1, eps=1e-300)
 
 
 def _majority(unit_BD: Tensor) -> Tensor:

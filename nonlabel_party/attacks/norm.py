@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
+from cutlayer.common.scores import norms
 from cutlayer.nonlabel_party.attacks.base import ScoringAttack, attacks
 from cutlayer.nonlabel_party.view import Layer, StepView
 
@@ -20,6 +20,4 @@ class NormAttack(ScoringAttack):
     paper: ClassVar[str] = "Li et al., ICLR 2022"
 
     def score(self, g_BD: Tensor, layer: Layer, view: StepView) -> Tensor | None:
-        # In float64: the squares of float32 overflow or vanish.
-        length_B: Tensor = torch.linalg.vector_norm(g_BD, dim=1, dtype=torch.float64)
-        return length_B
+        return norms(g_BD)

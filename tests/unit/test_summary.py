@@ -167,7 +167,26 @@ def shown(summary: dict[str, Any], *, terminal: bool = False) -> str:
 def test_the_closing_table_as_a_whole(tmp_path: Path) -> None:
     rows = [(1, "cut", "a", 0.9), (1, "cut", "b", 0.1), (0, "cut", "a", 0.9), (0, "cut", "b", 0.1)]
     leave_results(tmp_path, LABELS, {"norm": rows})
-    assert [line.rstrip() for line in shown(merge(tmp_path)).splitlines()] == []
+    assert [line.rstrip() for line in shown(merge(tmp_path)).splitlines()] == [
+        "",
+        "clinic-and-lab: 20 epochs, 180 steps of training in 1:03 (2,834 samples/s)",
+        "test auc 0.9912",
+        "",
+        "defense: name marvell, scale 1.0",
+        "leak AUC  attack  layer    mean     p95     max   final",
+        "audit     norm    cut    0.5500  0.6000  0.7000",
+        "lab       norm    cut    1.0000  1.0000  1.0000  1.0000",
+        "bound, if gradients are as the defense's model says: 0.6000 for a step, 0.9400",
+        "for the whole run",
+        "knowledge granted to lab: clean_positive_gradient",
+        "",
+        "party         time  computing  waiting  peak memory",
+        "lab          2.0 s               0.5 s         20 B",
+        "label_party  2.0 s                             10 B",
+        "",
+        "sent: activations 11.6 MB, gradients 11.6 MB, overhead 12.3 kB",
+        "files: runs/clinic-and-lab",
+    ]
 
 
 def test_without_a_bound_or_knowledge_that_is_said() -> None:

@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from cutlayer.common.errors import ConfigError, PeerError
+from cutlayer.common.files import write_json
 from cutlayer.common.process import peak_rss_bytes, run_party
 
 PROCESS = """
@@ -123,6 +125,11 @@ def test_an_internal_error_is_one_line_without_the_values_it_may_quote(
     shown = capsys.readouterr().err
     assert "cutlayer: internal error, please report: lab: ValueError at test_process.py, line" in shown
     assert ("patient 7" in shown) == ("Traceback" in shown) == verbose
+
+
+def test_an_internal_error_is_placed_in_our_code_not_in_a_library(capsys: pytest.CaptureFixture[str]) -> None:
+    run_party("lab", lambda: write_json(Path("unused"), {"a": {1, 2}}))
+    assert "TypeError at files.py, line" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("returned", "status"), [(None, 0), (0, 0), (2, 2)])
