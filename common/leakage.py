@@ -45,8 +45,11 @@ def flipped(auc: float) -> float:
 
 
 def null_floor(positives: int, negatives: int) -> float:
-    """The 97.5th percentile of the AUC of a score that knows nothing, for a batch of that many rows of each class."""
-    return 0.5 + 1.96 * math.sqrt((positives + negatives + 1) / (12 * positives * negatives))
+    """The 97.5th percentile of the AUC of a score that knows nothing, for a batch of that many rows of each class.
+
+    From the variance of the rank sum in its normal approximation; no figure of a run can be expected below it.
+    """
+    return min(0.5 + 1.96 * math.sqrt((positives + negatives + 1) / (12 * positives * negatives)), 1.0)
 
 
 def auc_bound(sum_kl: float) -> float:
@@ -63,7 +66,7 @@ def sum_kl_of(target_auc: float) -> float:
     """The largest `sum_kl` whose `auc_bound` is `target_auc`, in [1/2, 1)."""
     if not 0.5 <= target_auc < 1:
         raise ValueError(f"expected a leak AUC from 0.5 to below 1, got {target_auc}")
-    tau = 1 - math.sqrt(2 * (1 - target_auc))
+    tau = (2 * target_auc - 1) / (1 + math.sqrt(2 * (1 - target_auc)))  # 1 - sqrt(2 (1 - target)), without cancellation
     return max(4 * tau * tau, -2 * math.log1p(-tau * tau))
 
 

@@ -50,14 +50,14 @@ class Noise:
     def normal(self, shape: tuple[int, ...]) -> Tensor:
         """Standard normal float32 numbers, at most 6.7 in magnitude (a normal exceeds that once in 4e10).
 
-        Made of 31 random bits of radius and 32 of angle for every two numbers (Box and Muller), rounded to float32: near
-        0 they are about 1e-7 apart. The same place in the stream gives the same bits on one kind of processor; another
-        may round the last bit of a sine otherwise.
+        Made of 31 random bits for the radius and 32 for the angle of every two numbers (Box and Muller), rounded to
+        float32: near 0 they are about 1e-7 apart. The same place in the stream gives the same bits on one kind of
+        processor; another may round the last bit of a sine otherwise.
         """
         count = math.prod(shape)
-        data = np.zeros(8 * ((count + 1) // 2), dtype=np.uint8)
+        data = bytearray(8 * ((count + 1) // 2))
         self._stream.update_into(data, data)
-        return torch.from_numpy(_box_muller(data.view("<i4")))[:count].reshape(shape)
+        return torch.from_numpy(_box_muller(np.frombuffer(data, dtype="<i4")))[:count].reshape(shape)
 
 
 def _box_muller(words: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:

@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 from torch import nn
 
-from cutlayer.common import config
+from cutlayer.common import run_files
 from cutlayer.common.alignment import OwnIds
 from cutlayer.common.config import LABEL_PARTY, Choice, LabelPartySection, NonlabelPartySection, PartySection, RunFile
 from cutlayer.common.datasets import load_table
@@ -43,7 +43,7 @@ def check(file: Path, name: str | None = None) -> int:
     Says on stdout what it finds, and on stderr each problem. Returns 0, or 2 if there is a problem.
     """
     findings = Findings()
-    run_file = findings.attempt("", config.load, file)
+    run_file = findings.attempt("", run_files.load, file)
     if run_file is not None:
         job = run_file.job
         print(f"{file}: job {job.name}, task {job.task}, parties {', '.join([LABEL_PARTY, *job.parties])}")

@@ -138,3 +138,7 @@ def main() -> None:
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     app()
+
+
+if __name__ == "__main__":
+    main()

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from cutlayer.children import Child
-from cutlayer.common import config
+from cutlayer.common import run_files
 from cutlayer.common.config import ID_SECRET_VARIABLE, LABEL_PARTY, PartySection, RunFile
 from cutlayer.common.displays import make_display
 from cutlayer.common.errors import ConfigError, UserError
@@ -101,7 +101,7 @@ class _Launch:
 
 def _load(file: Path) -> RunFile:
     """The run file, if it has a section for every party."""
-    run_file = config.load(file)
+    run_file = run_files.load(file)
     try:
         run_file.label_section()
         for name in run_file.job.parties:

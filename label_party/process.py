@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import torch
 import typer
 
-from cutlayer.common import config
+from cutlayer.common import run_files
 from cutlayer.common.alignment import OwnIds
 from cutlayer.common.config import LABEL_PARTY, RunFile
 from cutlayer.common.datasets import load_table
@@ -25,9 +25,11 @@ from cutlayer.common.schedule import Schedule, Step
 from cutlayer.common.tables import Features, Table, prepare
 from cutlayer.common.telemetry import Telemetry, make_display
 from cutlayer.label_party.exchange import Exchange
+from cutlayer.label_party.listener import Listener
 from cutlayer.label_party.results import RunFigures, run_record, summary_record
+from cutlayer.label_party.row_messages import HeldRows
 from cutlayer.label_party.rows import CommonRows, PartyIds, find_common_rows, require_rows
-from cutlayer.label_party.server import HeldRows, LabelPartyServer, LabelPartyServicer, PartyExchange
+from cutlayer.label_party.server import LabelPartyServicer, PartyExchange
 from cutlayer.label_party.training import LabelTraining, Received, Release
 
 
@@ -41,7 +43,7 @@ def command(
     """Run the label party: it owns the labels and the top model, and serves the other parties."""
 
     def body() -> None:
-        run_file = config.load(file)
+        run_file = run_files.load(file)
         LabelParty(run_file, out or Path("runs") / run_file.job.name, listen, events=events).run()
 
     raise typer.Exit(run_party(LABEL_PARTY, body, verbose=verbose))
@@ -74,7 +76,7 @@ class LabelParty:
             secret = self._section.shared_secret()
             exchange: PartyExchange = Exchange(self._job.parties, self._section.timeouts, self._telemetry.info)
             servicer = LabelPartyServicer(self._job, exchange, secret, self._telemetry)
-            server = LabelPartyServer(self._job, self._section, self._listen, servicer)
+            server = Listener(self._job, self._section, self._listen, servicer)
             try:
                 self._telemetry.listening(server.address)
                 table, labels = self._load()

@@ -8,22 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-import numpy as np
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from cutlayer import __version__
-from cutlayer.common import alignment
-from cutlayer.common.channel import ALIGN_CHUNK_BYTES, server_options
-from cutlayer.common.config import Job, LabelPartySection
-from cutlayer.common.errors import ConfigError, CutlayerError, FrameError, NotAllowedError, SkewError
-from cutlayer.common.limits import MAX_ROWS
+from cutlayer.common.config import Job
+from cutlayer.common.errors import CutlayerError, FrameError, NotAllowedError, SkewError
 from cutlayer.common.schedule import Schedule
 from cutlayer.common.session import (
     PROTOCOL,
@@ -35,24 +28,16 @@ from cutlayer.common.session import (
 )
 from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.tensors import MatrixReader, matrices_digest, to_matrices
-from cutlayer.common.wire import form_name, form_of, greeting_of
+from cutlayer.common.wire import greeting_of
 from cutlayer.label_party.exchange import Closed, Exchange, Stream, StreamGone
+from cutlayer.label_party.row_messages import HeldRows, held_frames, read_ids
 from cutlayer.label_party.rows import PartyIds
 from cutlayer.label_party.training import Received, Release
 from cutlayer.v1 import matrix_pb2, session_pb2, training_pb2, training_pb2_grpc
 
-SERVICE = training_pb2.DESCRIPTOR.services_by_name["LabelPartyService"].full_name
 _REFUSED = "the label party ended the session; its own log says why"
 
-PartyExchange = Exchange[PartyIds | Received, "HeldRows | Release"]
-
-
-@dataclass(frozen=True)
-class HeldRows:
-    """The answer to a party's id digests: which of them all parties hold."""
-
-    mask: np.ndarray[Any, np.dtype[np.bool_]]
-    form: alignment.IdForm
+PartyExchange = Exchange[PartyIds | Received, HeldRows | Release]
 
 
 @dataclass
@@ -106,10 +91,10 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
             check_terms(greeting, self._terms(greeting.party, None, None))
             with self._stream(greeting.party, context) as stream:
                 self._telemetry.info(f"{greeting.party} has connected (version {greeting.package_version})")
-                self._exchange.submit(stream, 0, _read_ids(request_iterator, self._secret))
+                self._exchange.submit(stream, 0, read_ids(request_iterator, self._secret))
                 held = self._exchange.wait_answer(stream, 0)
                 assert isinstance(held, HeldRows)
-                yield from _held_frames(held)
+                yield from held_frames(held)
                 for _ in request_iterator:  # the party keeps this stream open until it trains, to be seen alive
                     raise FrameError("unexpected message after the id digests")
 
@@ -120,10 +105,10 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         with self._boundary(context):
             greeting = greeting_of(_first(request_iterator))
             link = self._link(greeting.party)
+            with link.lock:  # before the stream takes over: who is refused must not end the stream of the true party
+                next_step = link.session.on_greeting(greeting)
             with self._stream(greeting.party, context) as stream:
                 try:
-                    with link.lock:
-                        next_step = link.session.on_greeting(greeting)
                     yield training_pb2.TrainResponse(welcome=_welcome(next_step))
                     for frame in request_iterator:
                         yield from self._on_activation(link, stream, frame, request_iterator)
@@ -234,54 +219,18 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
             context.abort(grpc.StatusCode.ABORTED, "a newer stream of this party has taken over")
         except Closed:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, _REFUSED)
-        except CutlayerError as error:
-            self._telemetry.warning(f"refused a message: {error}")
-            if error.wire_status is None:
+        except Exception as error:
+            status = error.wire_status if isinstance(error, CutlayerError) else None
+            if status is None:
+                self._telemetry.error(f"a stream failed: {type(error).__name__}: {error}")
                 context.abort(grpc.StatusCode.INTERNAL, "see the label party's log")
-            context.abort(grpc.StatusCode[error.wire_status], str(error))
-
-
-class LabelPartyServer:
-    """The gRPC server around the servicer, with health and reflection.
-
-    Raises:
-        ConfigError: the address of `label_party.listen` cannot be bound.
-    """
-
-    def __init__(self, job: Job, section: LabelPartySection, listen: str, servicer: LabelPartyServicer) -> None:
-        workers = 3 * len(job.parties) + 5  # a stream, its successor, Leave; and some for health
-        frame_bytes = max(job.limits(party).frame_bytes for party in job.parties)
-        self._health = health.HealthServicer()
-        self._server = grpc.server(
-            futures.ThreadPoolExecutor(workers),
-            options=server_options(frame_bytes, section.timeouts),
-            maximum_concurrent_rpcs=workers,
-        )
-        training_pb2_grpc.add_LabelPartyServiceServicer_to_server(servicer, self._server)  # type: ignore[no-untyped-call]
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
-        host = listen.rpartition(":")[0]
-        try:
-            self.address = f"{host}:{self._server.add_insecure_port(listen)}"
-        except RuntimeError as error:
-            raise ConfigError(
-                f"label_party.listen: cannot listen on {listen}: the port is taken, or it is no address of this machine"
-            ) from error
-        self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
-        self._server.start()
-
-    def ready(self) -> None:
-        """Tell health probes that parties are served."""
-        self._set_health(health_pb2.HealthCheckResponse.SERVING)
-
-    def stop(self) -> None:
-        """End at once; the exchange has said goodbye before."""
-        self._health.enter_graceful_shutdown()
-        self._server.stop(grace=0).wait()
-
-    def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for service in ("", SERVICE):
-            self._health.set(service, status)
+            self._telemetry.warning(f"refused a message: {error}")
+            context.abort(grpc.StatusCode[status], str(error))
+        except grpc.RpcError:  # the peer has ended the stream; there is nobody to answer
+            raise
+        except Exception as error:  # grpc itself would send the text of an error that nobody expects
+            self._telemetry.error(f"internal error, please report: {type(error).__name__} while serving a message")
+            context.abort(grpc.StatusCode.INTERNAL, "see the label party's log")
 
 
 _LEAVING = {
@@ -303,39 +252,6 @@ def _activation(frame: training_pb2.TrainRequest) -> training_pb2.Activation:
     if frame.WhichOneof("message") != "activation":
         raise FrameError(f"expected an activation, got {frame.WhichOneof('message') or 'nothing'}")
     return frame.activation
-
-
-def _read_ids(requests: Iterator[training_pb2.AlignRowsRequest], secret: bytes) -> PartyIds:
-    """A party's sorted id digests, checked before memory is committed to them."""
-    data, total, form = bytearray(), None, alignment.IdForm.TEXT
-    while total is None or len(data) < total * alignment.DIGEST_BYTES:
-        request = next(requests, None)
-        if request is None or request.WhichOneof("message") != "ids":
-            raise FrameError("expected id digests")
-        if total is None:
-            total, form = request.ids.total, form_of(request.ids.form)
-            if not 1 <= total <= MAX_ROWS:
-                raise FrameError(f"{total} rows announced, expected 1 to {MAX_ROWS}")
-            if request.ids.secret_check != alignment.secret_check(secret):
-                raise SkewError(
-                    "the parties' shared secrets for row ids differ: set the same `id_secret` on both sides"
-                )
-        elif not request.ids.digests:
-            raise FrameError("an empty chunk of id digests")
-        data += request.ids.digests
-        if len(data) > total * alignment.DIGEST_BYTES:
-            raise FrameError("more id digests than announced")
-    return PartyIds(alignment.digests_from_wire(bytes(data)), form)
-
-
-def _held_frames(held: HeldRows) -> Iterator[training_pb2.AlignRowsResponse]:
-    packed = alignment.pack_mask(held.mask)
-    for start in range(0, max(len(packed), 1), ALIGN_CHUNK_BYTES):
-        yield training_pb2.AlignRowsResponse(
-            matched=int(held.mask.sum()),
-            held_by_all=packed[start : start + ALIGN_CHUNK_BYTES],
-            form=form_name(held.form),
-        )
 
 
 def _answer_frames(

@@ -87,16 +87,18 @@ class LabelPartyClient:
         Raises:
             AlignmentError: none is held by all. PeerError: the label party is not there or ended the session.
         """
+        lost_at = float("-inf")
         while True:
             self._await_label_party()
+            opened = time.monotonic()
             stream = _Stream(self._stub.AlignRows, self._watchdog, self._timeouts.connect_s)
             try:
                 stream.send(training_pb2.AlignRowsRequest(hello=hello_of(self._greeting())), *_id_frames(own))
                 held, form = _read_held(stream, len(own.digests))
             except grpc.RpcError as error:
-                if error.code() not in BROKEN:
-                    raise self._refused(error) from None
-                self._report("lost the label party while rows were being aligned; trying again")
+                if opened - lost_at > self._timeouts.reconnect_s:  # not one of a row of attempts that break at once
+                    lost_at = time.monotonic()
+                self._wait_or_give_up(error, "while rows were being aligned", lost_at)
                 continue
             self._aligning = stream  # stays open until training begins, so that this party is seen alive
             if not held.any():
@@ -133,7 +135,7 @@ class LabelPartyClient:
             except grpc.RpcError as error:
                 self._training = None
                 lost_at = lost_at or time.monotonic()
-                self._wait_or_give_up(error, step, lost_at)
+                self._wait_or_give_up(error, f"at step {step}", lost_at)
 
     def applied(self, step: int) -> None:
         """The optimizer step of `step` is done."""
@@ -212,17 +214,17 @@ class LabelPartyClient:
             raise FrameError(f"expected {kind} from the label party, got {found or 'nothing'}")
         return getattr(response, kind)
 
-    def _wait_or_give_up(self, error: grpc.RpcError, step: int, lost_at: float) -> None:
+    def _wait_or_give_up(self, error: grpc.RpcError, when: str, lost_at: float) -> None:
         if error.code() not in BROKEN:
             raise self._refused(error) from None
         lost_for = time.monotonic() - lost_at
         if lost_for > self._timeouts.reconnect_s:
             raise PeerError(
-                f"the label party at {self._address} was lost at step {step} "
+                f"the label party at {self._address} was lost {when} "
                 f"and did not come back within {self._timeouts.reconnect_s:g} s"
             ) from None
         if lost_for < 0.01:
-            self._report(f"lost the label party at step {step}; reconnecting")
+            self._report(f"lost the label party {when}; reconnecting")
         self.traffic.reopened += 1
         time.sleep(min(0.1 + lost_for, 1.0))
 

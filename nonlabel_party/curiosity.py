@@ -16,7 +16,7 @@ from cutlayer.nonlabel_party.view import LabelGuess, StepView
 FINAL = 0  # in place of a step: what is guessed when training has ended
 _ROWS_PER_GROUP = 1 << 18
 
-_SCHEMA = pa.schema([("step", pa.int64()), ("layer", pa.string()), ("row_id", pa.string()), ("score", pa.float32())])
+_SCHEMA = pa.schema([("step", pa.int64()), ("layer", pa.string()), ("row_id", pa.string()), ("score", pa.float64())])
 
 
 class Curiosity:
@@ -101,7 +101,7 @@ class _Guesses:
                 pa.array([step] * count, pa.int64()),
                 pa.array([guess.layer] * count, pa.string()),
                 pa.array(guess.row_ids, pa.string()),
-                pa.array(guess.score_B.detach().float().numpy(), pa.float32()),
+                pa.array(guess.score_B.detach().double().numpy(), pa.float64()),
             ]
             self._batches.append(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
             self._rows += count

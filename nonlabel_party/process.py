@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import typer
 
-from cutlayer.common import config
+from cutlayer.common import run_files
 from cutlayer.common.alignment import OwnIds, rows_digest
 from cutlayer.common.config import RunFile
 from cutlayer.common.datasets import load_table
@@ -40,7 +40,7 @@ def command(
     """Run a non-label party: it owns features and a bottom model, and connects to the label party."""
 
     def body() -> None:
-        run_file = config.load(file)
+        run_file = run_files.load(file)
         NonlabelParty(run_file, name, out or Path("runs") / run_file.job.name, connect, events=events).run()
 
     raise typer.Exit(run_party(name, body, verbose=verbose))

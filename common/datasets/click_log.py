@@ -1,6 +1,6 @@
 """A made-up click log with as many numeric and categorical columns as Criteo's, and as uneven ones.
 
-Every column comes from a stream of its own, so that parties who make only their own columns, on different hosts,
+Every column comes from streams of its own, so that parties who make only their own columns, on different hosts,
 hold the very rows that a party who makes all of them holds.
 
 Shape suffixes: N rows, K categories.
@@ -9,12 +9,10 @@ Shape suffixes: N rows, K categories.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import Field, PositiveInt
 from scipy.special import ndtri
 
 from cutlayer.common.datasets.base import SharedRows, datasets, row_numbers
@@ -42,14 +40,20 @@ class ClickLog(SharedRows):
     clicks, label 1. No column tells the label by itself.
 
     Args:
-        rows: number of rows.
+        rows: number of rows; the columns of a shorter log are the beginning of those of a longer one.
         positives: share of clicks.
         seed: another seed, another log; all parties use the same.
     """
 
-    rows: PositiveInt = 100_000
-    positives: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    rows: int = 100_000
+    positives: float = 0.25
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rows < 1:
+            raise ValueError("rows is a number above 0")
+        if not 0 < self.positives < 1:
+            raise ValueError("positives lies between 0 and 1")
 
     def load(self) -> Table:
         own = self.own_part(len(COLUMNS))
@@ -64,40 +68,41 @@ class ClickLog(SharedRows):
 
     def _column(self, position: int) -> tuple[pa.Array, Numbers]:
         """The values of a column, and what each adds to the inclination; a missing one adds nothing."""
-        stream = _Stream(self.seed, COLUMNS[position])
         make = _numeric if position < NUMERIC else _categorical
-        return make(stream, self.rows)
+        return make(_Streams(self.seed, COLUMNS[position]), self.rows)
 
     def _label(self, inclination_N: Numbers) -> pa.Array:
-        u_N = _Stream(self.seed, "label").uniform(self.rows)
+        u_N = _Streams(self.seed, "label").uniform("noise", self.rows)
         total_N = _SIGNAL * inclination_N + np.log(u_N / (1 - u_N))
         y_N = np.zeros(self.rows, dtype=np.int64)
         y_N[np.argsort(-total_N, kind="stable")[: round(self.positives * self.rows)]] = 1
         return pa.array(y_N).cast(pa.string())
 
 
-class _Stream:
-    """The random numbers of one column."""
+@dataclass(frozen=True)
+class _Streams:
+    """The random numbers of one column, a stream for each purpose."""
 
-    def __init__(self, seed: int, name: str) -> None:
-        self._noise = Noise(public_key("click_log", seed, name))
+    seed: int
+    name: str
 
-    def uniform(self, count: int) -> Numbers:
+    def uniform(self, purpose: str, count: int) -> Numbers:
         """Numbers in (0, 1)."""
-        numbers: Numbers = self._noise.uniform((count,)).numpy()
+        noise = Noise(public_key("click_log", self.seed, self.name, purpose))
+        numbers: Numbers = noise.uniform((count,)).numpy()
         return numbers
 
-    def normal(self, count: int) -> Numbers:
+    def normal(self, purpose: str, count: int) -> Numbers:
         """Standard normal numbers, of double precision."""
-        numbers: Numbers = ndtri(self.uniform(count))
+        numbers: Numbers = ndtri(self.uniform(purpose, count))
         return numbers
 
 
-def _numeric(stream: _Stream, rows: int) -> tuple[pa.Array, Numbers]:
+def _numeric(streams: _Streams, rows: int) -> tuple[pa.Array, Numbers]:
     """Counts of a log-normal law; the inclination rises, falls or bends with their logarithm."""
-    spread, missing = stream.uniform(2) * [1.5, _MOST_MISSING] + [0.5, 0]
-    slope, bend = stream.normal(2)
-    normal_N, missing_N = stream.normal(rows), stream.uniform(rows) < missing
+    spread, missing = streams.uniform("law", 2) * [1.5, _MOST_MISSING] + [0.5, 0]
+    slope, bend = streams.normal("effect", 2)
+    normal_N, missing_N = streams.normal("values", rows), streams.uniform("missing", rows) < missing
     counts_N = np.floor(np.exp(2 + spread * normal_N))
     weight = np.sqrt(_NUMERIC_SHARE / NUMERIC / (slope**2 + bend**2))
     # Both terms have deviation 1 and are uncorrelated.
@@ -105,13 +110,13 @@ def _numeric(stream: _Stream, rows: int) -> tuple[pa.Array, Numbers]:
     return pa.array(counts_N, mask=missing_N), np.where(missing_N, 0.0, effect_N)
 
 
-def _categorical(stream: _Stream, rows: int) -> tuple[pa.Array, Numbers]:
+def _categorical(streams: _Streams, rows: int) -> tuple[pa.Array, Numbers]:
     """Categories of which the r-th is about 1/r as frequent as the first, each with an inclination of its own."""
-    size, missing = stream.uniform(2)
+    size, missing = streams.uniform("law", 2)
     count = round(_FEWEST_CATEGORIES * (_MOST_CATEGORIES / _FEWEST_CATEGORIES) ** size)
-    effect_K = stream.normal(count) * np.sqrt((1 - _NUMERIC_SHARE) / CATEGORICAL)
-    rank_N = np.minimum((count + 1) ** stream.uniform(rows), count).astype(np.int32) - 1
-    missing_N = stream.uniform(rows) < missing * _MOST_MISSING
+    effect_K = streams.normal("effect", count) * np.sqrt((1 - _NUMERIC_SHARE) / CATEGORICAL)
+    rank_N = np.minimum((count + 1) ** streams.uniform("values", rows), count).astype(np.int32) - 1
+    missing_N = streams.uniform("missing", rows) < missing * _MOST_MISSING
     names = pa.array([f"{rank * _HASH % 2**32:08x}" for rank in range(1, count + 1)])
     values = pa.DictionaryArray.from_arrays(pa.array(rank_N, mask=missing_N), names)
     return values, np.where(missing_N, 0.0, effect_K[rank_N])

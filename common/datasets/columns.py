@@ -51,11 +51,11 @@ class Column:
         counts = pc.value_counts(ids).field("counts")
         if repeated := _count(pc.greater(counts, 1)):
             raise DataError(
-                f"{_times(repeated, 'id occurs', 'ids occur')} more than once in {self.origin}, column {self.name!r}; "
+                f"{counted(repeated, 'id occurs', 'ids occur')} more than once in {self.origin}, column {self.name!r}; "
                 "keep one row for each id, or name another column with `id: ...`"
             )
         trimmed = _count(pc.not_equal(pc.utf8_trim_whitespace(texts), texts))
-        notes = [f"{self.origin}: spaces around {_times(trimmed, 'id')} were trimmed"] if trimmed else []
+        notes = [f"{self.origin}: spaces around {counted(trimmed, 'id')} were trimmed"] if trimmed else []
         return ids.to_pylist(), notes
 
     def label(self) -> pa.Array:
@@ -110,7 +110,7 @@ class Column:
         if wanted == "numeric":
             raise DataError(
                 f"{self.origin}, {self._first(no_number)}: column {self.name!r} is listed under `numeric` and has "
-                f"{_times(count, 'value')} that {'is' if count == 1 else 'are'} no number, this one first"
+                f"{counted(count, 'value')} that {'is' if count == 1 else 'are'} no number, this one first"
             )
         if count * 2 > known:
             return texts, []
@@ -124,13 +124,18 @@ class Column:
         if count := _count(infinite):
             raise DataError(
                 f"{self.origin}, {self._first(infinite)}: column {self.name!r} has "
-                f"{_times(count, 'number')} that {'is' if count == 1 else 'are'} infinite or too large, this one "
+                f"{counted(count, 'number')} that {'is' if count == 1 else 'are'} infinite or too large, this one "
                 "first; write a finite number, or nothing where it is missing"
             )
         return pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
 
     def _first(self, mask: pa.ChunkedArray) -> str:
         return self.place(pc.index(mask, True).as_py())
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """A number and its noun, for a message."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def _tidy(texts: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -151,7 +156,3 @@ def _count(mask: pa.ChunkedArray) -> int:
 
 def _rows(count: int) -> str:
     return "1 row has" if count == 1 else f"{count} rows have"
-
-
-def _times(count: int, one: str, many: str | None = None) -> str:
-    return f"{count} {one if count == 1 else many or one + 's'}"

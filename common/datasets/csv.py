@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from cutlayer.common.datasets.base import datasets
+from cutlayer.common.datasets.columns import counted
 from cutlayer.common.datasets.dialect import Dialect, sniff
 from cutlayer.common.datasets.files import RawTable, TableFile
 from cutlayer.common.errors import DataError
@@ -48,7 +49,7 @@ class Csv(TableFile):
         if not dialect.header and self.header is None:
             notes.append(f"{path.name}: no header found; the columns are called c0 to c{len(dialect.names) - 1}")
         if breaks := sum(pc.sum(pc.count_substring(column, "\n")).as_py() or 0 for column in columns):
-            notes.append(f"{path.name}: {breaks} line breaks are inside quotes; {_LITERAL_QUOTES}")
+            notes.append(f"{path.name}: {counted(breaks, 'line break')} inside quotes; {_LITERAL_QUOTES}")
         return RawTable(dialect.names, columns, place, tuple(notes))
 
 
@@ -133,8 +134,8 @@ def _refuse_ragged(ragged: list[tuple[int, int]], dialect: Dialect, origin: str,
     number, values = ragged[0]
     more = f" ({len(ragged)} rows have another number, this one first)" if len(ragged) > 1 else ""
     raise DataError(
-        f"{origin}, {place(number - 1 - dialect.header)}: {values} values, expected {len(dialect.names)} as in the "
-        f"first line{more}; the separator is taken to be {dialect.separator!r}, `separator: ...` says otherwise; "
+        f"{origin}, {place(number - 1 - dialect.header)}: {counted(values, 'value')}, expected {len(dialect.names)} as in "
+        f"the first line{more}; the separator is taken to be {dialect.separator!r}, `separator: ...` says otherwise; "
         f"{_LITERAL_QUOTES}"
     )
 

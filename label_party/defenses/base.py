@@ -76,6 +76,8 @@ class Defense(ABC):
                 out_Bd = self.perturb(g_Bd, y_B, noise=noise)
         except Exception as error:
             raise DefenseError(f"defense {self!r} failed: {error}") from error
+        if not isinstance(out_Bd, Tensor):
+            raise DefenseError(f"defense {self!r} returned a {type(out_Bd).__name__}, expected a tensor")
         if out_Bd.shape != g_Bd.shape or out_Bd.dtype != g_Bd.dtype:
             raise DefenseError(
                 f"defense {self!r} returned {tuple(out_Bd.shape)} {out_Bd.dtype}, "
@@ -83,7 +85,7 @@ class Defense(ABC):
             )
         if not bool(torch.isfinite(out_Bd).all()):
             raise DefenseError(f"defense {self!r} returned numbers that are not finite")
-        if out_Bd is g_Bd and not self.passes_unchanged:
+        if out_Bd.data_ptr() == g_Bd.data_ptr() and not self.passes_unchanged:  # itself, a view, or changed in place
             raise DefenseError(f"defense {self!r} returned the gradient it was given; declare `passes_unchanged`")
         return Perturbed(out_Bd)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
 from cutlayer.common.randomness import Noise
+from cutlayer.common.scores import norms
 from cutlayer.label_party.defenses.base import Defense, defenses
 
 
@@ -27,8 +29,8 @@ class IsotropicNoise(Defense):
     def __post_init__(self) -> None:
         if self.t is not None and self.ratio is not None:
             raise ValueError("give t or ratio (t = ratio squared), not both")
-        if any(value is not None and not 0 <= value < float("inf") for value in (self.t, self.ratio)):
-            raise ValueError("t and ratio are numbers from 0 up")
+        if any(value is not None and not 0 < value < math.inf for value in (self.t, self.ratio)):
+            raise ValueError("t and ratio are numbers above 0")
 
     @property
     def power(self) -> float:
@@ -39,7 +41,5 @@ class IsotropicNoise(Defense):
 
     def perturb(self, g_Bd: Tensor, y_B: Tensor, *, noise: Noise) -> Tensor:
         """`g_Bd` with noise on every number."""
-        largest = float(g_Bd.double().norm(dim=1).max())
-        sigma = (self.power / g_Bd.shape[1]) ** 0.5 * largest
-        perturbed_Bd: Tensor = (g_Bd.double() + sigma * noise.normal(tuple(g_Bd.shape)).double()).to(g_Bd.dtype)
-        return perturbed_Bd
+        sigma = math.sqrt(self.power / g_Bd.shape[1]) * float(norms(g_Bd).max())
+        return noise.normal(tuple(g_Bd.shape)).to(g_Bd.dtype).mul_(sigma).add_(g_Bd)

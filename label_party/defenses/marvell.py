@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from cutlayer.common.leakage import sum_kl_of
+from cutlayer.common.leakage import auc_bound, sum_kl_of
 from cutlayer.common.randomness import Noise
 from cutlayer.label_party.defenses.base import Defense, defenses
 from cutlayer.label_party.defenses.marvell_solver import Spectrum, solve, solve_for
@@ -44,12 +44,21 @@ class ClassStatistics:
         return float(self.delta_d @ self.delta_d)
 
     @classmethod
-    def of(cls, g_Bd: Tensor, y_B: Tensor) -> ClassStatistics:
-        """Statistics of a batch, float64, in which both classes occur."""
-        rows = (g_Bd[y_B == 0], g_Bd[y_B == 1])
+    def of(cls, g_Bd: Tensor, y_B: Tensor) -> ClassStatistics | None:
+        """Statistics of a batch; None where a class has too few rows, or the means coincide."""
+        rows = [g_Bd[y_B == label].double() for label in (0, 1)]
+        if sum(map(len, rows)) != len(y_B):
+            raise ValueError("a label is neither 0 nor 1")
+        if min(map(len, rows)) < _MIN_MEMBERS:
+            return None
         means = [r.mean(dim=0) for r in rows]
         u, v = (float((r - mean).square().mean()) for r, mean in zip(rows, means, strict=True))
-        return cls(means[1] - means[0], u, v, len(rows[1]) / len(y_B))
+        statistics = cls(means[1] - means[0], u, v, len(rows[1]) / len(y_B))
+        return statistics if statistics.gap > 0 else None
+
+    def times(self, factor: float) -> ClassStatistics:
+        """Statistics of the gradients times `factor`."""
+        return ClassStatistics(self.delta_d * factor, self.u * factor**2, self.v * factor**2, self.p)
 
     def blend(self, newer: ClassStatistics) -> ClassStatistics:
         """Exponentially weighted with newer ones."""
@@ -66,12 +75,14 @@ class ClassStatistics:
 class Marvell(Defense):
     """Adds the Gaussian noise that, for its power, makes the two classes' gradients hardest to tell apart.
 
-    Options, of which one is given: `scale`, the noise power over the squared distance of the class means (the paper's s;
-    1 by default); `power`, the power itself; `max_leak_auc`, for the smallest power at which no attacker does better on
-    one batch, if the classes are Gaussian.
+    Options, of which one is given: `scale`, the noise power over the squared distance of the class means (the paper's
+    s; 1 by default); `power`, the power itself, which is the expected squared norm of the noise on a row;
+    `max_leak_auc`, for the smallest power at which no attacker does better on one batch, if the classes are Gaussian:
+    a batch that already meets it gets no noise.
 
-    Where a class has fewer than two rows in the batch, or the means coincide, the running statistics of
-    earlier batches serve instead; before there are any, max_norm does. Both are counted in `telemetry`.
+    Where a class has fewer than two rows in the batch, or the means coincide, the running statistics of earlier batches
+    serve instead. Before there are any, rows are stretched as by max_norm, but to twice the power, so that the longest
+    row is changed as well. Both are counted in `telemetry`. Only a batch of zeros leaves as it is.
     """
 
     paper: ClassVar[str] = "Li et al., ICLR 2022"
@@ -79,7 +90,7 @@ class Marvell(Defense):
     scale: float | None = None
     power: float | None = None
     max_leak_auc: float | None = None
-    _running: ClassStatistics | None = field(default=None, init=False, repr=False)
+    _running: ClassStatistics | None = field(default=None, init=False, repr=False)  # of B g: whatever the batch size
     _fallbacks: dict[str, int] = field(
         default_factory=lambda: {"fallback_running": 0, "fallback_max_norm": 0}, init=False, repr=False
     )
@@ -95,19 +106,18 @@ class Marvell(Defense):
 
     def perturb(self, g_Bd: Tensor, y_B: Tensor, *, noise: Noise) -> Tensor:
         """`g_Bd` with the noise of each row's class."""
-        g = g_Bd.double()
-        statistics = self._statistics(g, y_B)
+        statistics = self._statistics(g_Bd, y_B)
         if statistics is None:
             self._fallbacks["fallback_max_norm"] += 1
             self._last = {}
-            return align_norms(g_Bd, noise)
+            return align_norms(g_Bd, noise, power=2.0)
         power, spectrum = self._solve(statistics)
-        self._last = {"power": power, "sum_kl": spectrum.sum_kl}
-        perturbed_Bd: Tensor = (g + _draw(spectrum, statistics.delta_d, y_B, noise)).to(g_Bd.dtype)
-        return perturbed_Bd
+        self._last = {"power": power, "sum_kl": spectrum.sum_kl, "bound": auc_bound(spectrum.sum_kl)}
+        return _draw(spectrum, statistics.delta_d, y_B, noise).to(g_Bd.dtype).add_(g_Bd)
 
     def telemetry(self) -> Mapping[str, float]:
-        """Noise power and sum of the KL divergences of the last step, and how often a fallback served so far."""
+        """Noise power, sum of the KL divergences and the bound on the leak AUC that follows, of the last step, unless
+        max_norm served; and how often each fallback has served so far."""
         return self._last | self._fallbacks
 
     def state(self) -> Mapping[str, Tensor]:
@@ -126,35 +136,32 @@ class Marvell(Defense):
             self._running = ClassStatistics(state["delta"].clone(), *state["u_v_p"].tolist())
 
     def _statistics(self, g_Bd: Tensor, y_B: Tensor) -> ClassStatistics | None:
-        positives = int((y_B == 1).sum())
-        if min(positives, len(y_B) - positives) >= _MIN_MEMBERS:
-            batch = ClassStatistics.of(g_Bd, y_B)
-            if batch.gap > 0:
-                self._running = batch if self._running is None else self._running.blend(batch)
-                return batch
-        if self._running is not None and self._running.gap > 0:
-            self._fallbacks["fallback_running"] += 1
-            return self._running
-        return None
+        rows = len(y_B)
+        if (batch := ClassStatistics.of(g_Bd, y_B)) is not None:
+            newer = batch.times(rows)
+            self._running = newer if self._running is None else self._running.blend(newer)
+            return batch
+        if self._running is None or self._running.gap == 0:
+            return None
+        self._fallbacks["fallback_running"] += 1
+        return self._running.times(1 / rows)
 
     def _solve(self, statistics: ClassStatistics) -> tuple[float, Spectrum]:
-        known = {"u": statistics.u, "v": statistics.v, "d": len(statistics.delta_d), "p": statistics.p}
+        u, v, gap, p, d = statistics.u, statistics.v, statistics.gap, statistics.p, len(statistics.delta_d)
         if self.max_leak_auc is not None:
-            return solve_for(**known, gap=statistics.gap, sum_kl=sum_kl_of(self.max_leak_auc))  # type: ignore[arg-type]
-        power = self.power if self.power is not None else (self.scale or 1.0) * statistics.gap
-        return power, solve(**known, gap=statistics.gap, power=power)  # type: ignore[arg-type]
+            return solve_for(u=u, v=v, d=d, gap=gap, p=p, sum_kl=sum_kl_of(self.max_leak_auc))
+        power = self.power if self.power is not None else (self.scale or 1.0) * gap
+        return power, solve(u=u, v=v, d=d, gap=gap, p=p, power=power)
 
 
 def _draw(spectrum: Spectrum, delta_d: Tensor, y_B: Tensor, noise: Noise) -> Tensor:
-    """Noise of class c: sqrt(l1_c - l2_c) xi delta/||delta|| + sqrt(l2_c) N(0, I) [M, section 4.2].
+    """Noise of class c: sqrt(l1_c - l2_c) xi delta/||delta|| + sqrt(l2_c) N(0, I) [M, section 4.2], (B, d) float32.
 
     Both are drawn for every row, whatever its class needs, so that the time taken does not tell the classes.
     """
-    along = torch.tensor([spectrum.l1_0 - spectrum.l2_0, spectrum.l1_1 - spectrum.l2_1], dtype=torch.float64)
-    across = torch.tensor([spectrum.l2_0, spectrum.l2_1], dtype=torch.float64)
-    xi_B = noise.normal((len(y_B),)).double()
-    zeta_Bd = noise.normal((len(y_B), len(delta_d))).double()
-    direction_d = delta_d / delta_d.norm()
-    along_B, across_B = along.clamp(min=0).sqrt()[y_B], across.sqrt()[y_B]
-    noise_Bd: Tensor = (along_B * xi_B)[:, None] * direction_d + across_B[:, None] * zeta_Bd
-    return noise_Bd
+    along = torch.tensor([spectrum.l1_0 - spectrum.l2_0, spectrum.l1_1 - spectrum.l2_1], dtype=torch.float64).sqrt()
+    across = torch.tensor([spectrum.l2_0, spectrum.l2_1], dtype=torch.float64).sqrt()
+    xi_B = noise.normal((len(y_B),))
+    zeta_Bd = noise.normal((len(y_B), len(delta_d)))
+    along_B, across_B = along[y_B.long()].float() * xi_B, across[y_B.long()].float()
+    return zeta_Bd.mul_(across_B[:, None]).addr_(along_B, (delta_d / delta_d.norm()).float())

@@ -1,17 +1,17 @@
-"""The exact solution of Marvell's noise problem: Li et al., ICLR 2022, Theorem 2 and section 4.2; the solver is derived.
+"""The exact solution of Marvell's noise problem: Li et al., ICLR 2022, Theorem 2 and section 4.2; solver derived.
 
-Class 1 has variance v per coordinate, class 0 has u, their means are sqrt(gap) apart in d dimensions. Noise of class
+Class 1 has variance v per coordinate, class 0 has u; their means are sqrt(gap) apart in d dimensions. Noise of class
 c has variance l1_c along the difference of the means and l2_c across it. Only the class of smaller variance needs noise
 across. Take u <= v (else the classes swap roles), write q = 1 - p and
 
     x = l2_0,  a = l1_0 >= x,  b = l1_1 >= 0,  S = u + x,  A = u + a,  B = v + b.
 
 Minimise twice the sum of the KL divergences, M = (d-1) (S-v)^2/(S v) + (A-B)^2/(A B) + gap (1/A + 1/B),
-where q a + p b = power - q (d-1) x, as the budget is always spent. In log S, log A, log B this is convex. So the best x is
-that of the problem without the bounds on a and b, unless it breaks one: then one that it breaks is tight. For given x the
-best a and b have a closed form, hence each of the three cases is one equation in x.
+where q a + p b = power - q (d-1) x, as the budget is always spent. This is convex in log S, log A and log B. So the
+best x is that of the problem without the bounds on a and b, unless it breaks one: then one that it breaks is tight. For
+given x the best a and b have a closed form, hence each of the three cases is one equation in x.
 
-Differences such as v - u and S - v = x - (v - u) are formed once, exactly, so that nothing cancels where u and v agree.
+Differences such as v - u and S - v = x - (v - u) are formed once, exactly: nothing cancels where u and v nearly agree.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def solve(*, u: float, v: float, d: int, gap: float, p: float, power: float) -> 
     """
     unit = math.ldexp(1.0, math.frexp(u + v + gap + max(power, 0.0))[1])  # a power of two: scaling by it is exact
     swap = u > v
-    low, high, share = (v, u, 1 - p) if swap else (u, v, p)
-    problem = _Problem(low / unit, high / unit, d - 1, gap / unit, 1 - p if not swap else p, share, power / unit)
+    low, high, q, p = (v, u, p, 1 - p) if swap else (u, v, 1 - p, p)
+    problem = _Problem(low / unit, high / unit, d - 1, gap / unit, q, p, power / unit)
     if problem.power <= _NEGLIGIBLE:
         return Spectrum(0.0, 0.0, 0.0, 0.0, problem.sum_kl_without_noise())
     x = _across(problem)

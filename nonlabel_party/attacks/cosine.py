@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from cutlayer.common.scores import cosines, unit
+from cutlayer.common.scores import unit
 from cutlayer.nonlabel_party.attacks.base import ScoringAttack, attacks
 from cutlayer.nonlabel_party.view import Layer, StepView
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from cutlayer.common import config
+from cutlayer.common import config, run_files
 from cutlayer.common.alignment import OwnIds
 from cutlayer.common.datasets import load_table
 from cutlayer.common.labels import read_labels
@@ -40,7 +40,7 @@ def _optimizer(choice: config.Optimizer, module: nn.Module) -> torch.optim.Optim
 def train(path: Path, secret: str) -> Joint:
     """Train what `path` describes; `secret` orders the rows as the parties would."""
     torch.set_num_threads(1)
-    run_file = config.load(path)
+    run_file = run_files.load(path)
     job, label = run_file.job, run_file.label_section()
     tables = {name: load_table(run_file.nonlabel_section(name).data) for name in job.parties}
     own = load_table(label.data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from typing import Any
 import yaml
 
 Run = dict[str, Any]
+
+ROOT = Path(__file__).parents[2]
 
 BREAST_CANCER: Run = {
     "job": {
@@ -82,7 +85,20 @@ def command(*args: str | Path) -> list[str]:
 def environment(**extra: str) -> dict[str, str]:
     """The environment of a party in tests: one thread, no id secret unless given."""
     clean = {k: v for k, v in os.environ.items() if k != "CUTLAYER_ID_SECRET"}
-    return clean | {"OMP_NUM_THREADS": "1"} | extra
+    return clean | {"OMP_NUM_THREADS": "1", "PYTHONPATH": python_path()} | extra
+
+
+def python_path(*more: Path) -> str:
+    """Where processes find this checkout, the plugins of tests, and `more`."""
+    return os.pathsep.join(map(str, (*more, ROOT, ROOT / "tests")))
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def cutlayer(

@@ -12,10 +12,9 @@ from typing import Any
 
 import grpc
 import torch
-from support.runs import Run, write
 
 from cutlayer import __version__
-from cutlayer.common import alignment, config
+from cutlayer.common import alignment, config, run_files
 from cutlayer.common.datasets import load_table
 from cutlayer.common.schedule import Schedule
 from cutlayer.common.session import PROTOCOL, Greeting, NonlabelPartyLink, Terms
@@ -24,6 +23,7 @@ from cutlayer.common.tensors import matrices_digest, to_matrices
 from cutlayer.common.wire import hello_of
 from cutlayer.label_party.process import LabelParty
 from cutlayer.v1 import training_pb2
+from support.runs import Run, write
 
 SECRET = "tests share this"
 _METHODS = "/cutlayer.v1.LabelPartyService/"
@@ -40,7 +40,7 @@ def label_party(folder: Path, run: Run) -> Iterator[str]:
         listening.put(address)
 
     run["label_party"]["id_secret"] = SECRET
-    run_file = config.load(write(folder, run))
+    run_file = run_files.load(write(folder, run))
     party = LabelParty(run_file, folder / "out", None, events=False)
 
     def body() -> None:

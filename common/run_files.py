@@ -1,0 +1,66 @@
+"""Reads a run file: YAML, then the models of `common/config.py`, then paths relative to the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from cutlayer.common.config import LabelPartySection, PartySection, RunFile
+from cutlayer.common.errors import ConfigError
+
+
+def load(path: Path) -> RunFile:
+    """Read and validate a run file; relative `path` and `noise_secret` values are taken from the file's folder.
+
+    Raises:
+        ConfigError: unreadable, not YAML, or wrong; the message names the file, the key and what is expected.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: expected sections such as `job:`, got {type(raw).__name__}")
+    try:
+        run_file = RunFile.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(_explain(path, error)) from error
+    return _resolve_paths(run_file, path.resolve().parent)
+
+
+def _explain(path: Path, error: ValidationError) -> str:
+    lines = []
+    for item in error.errors(include_url=False):
+        key = ".".join(str(part) for part in item["loc"]) or "file"
+        reason = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            reason = "unknown key; see docs/run-file.md for the keys of this section"
+        elif item["type"] != "value_error" and isinstance(item["input"], str | int | float):
+            reason += f", got {item['input']!r}"
+        lines.append(f"{path}: {key}: {reason}")
+    return "\n".join(lines)
+
+
+def _resolve_paths(run_file: RunFile, folder: Path) -> RunFile:
+    def located(section: PartySection) -> dict[str, Any]:
+        update: dict[str, Any] = {}
+        if isinstance(path := section.data.options.get("path"), str):
+            update["data"] = section.data.model_copy(update={"path": str(folder / path)})
+        if isinstance(section, LabelPartySection) and section.noise_secret:
+            update["noise_secret"] = folder / section.noise_secret
+        return update
+
+    label = run_file.label_party
+    return run_file.model_copy(
+        update={
+            "label_party": label and label.model_copy(update=located(label)),
+            "nonlabel_parties": {
+                name: section.model_copy(update=located(section)) for name, section in run_file.nonlabel_parties.items()
+            },
+        }
+    )

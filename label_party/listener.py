@@ -1,0 +1,60 @@
+"""The gRPC server around the label party's service: address, limits, health, reflection."""
+
+from __future__ import annotations
+
+from concurrent import futures
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from cutlayer.common.channel import server_options
+from cutlayer.common.config import Job, LabelPartySection
+from cutlayer.common.errors import ConfigError
+from cutlayer.label_party.server import LabelPartyServicer
+from cutlayer.v1 import training_pb2, training_pb2_grpc
+
+SERVICE = training_pb2.DESCRIPTOR.services_by_name["LabelPartyService"].full_name
+
+
+class Listener:
+    """The gRPC server around the servicer, with health and reflection.
+
+    Raises:
+        ConfigError: the address of `label_party.listen` cannot be bound.
+    """
+
+    def __init__(self, job: Job, section: LabelPartySection, listen: str, servicer: LabelPartyServicer) -> None:
+        workers = 3 * len(job.parties) + 5  # a stream, its successor, Leave; and some for health
+        frame_bytes = max(job.limits(party).frame_bytes for party in job.parties)
+        self._health = health.HealthServicer()
+        self._server = grpc.server(
+            futures.ThreadPoolExecutor(workers),
+            options=server_options(frame_bytes, section.timeouts),
+            maximum_concurrent_rpcs=workers,
+        )
+        training_pb2_grpc.add_LabelPartyServiceServicer_to_server(servicer, self._server)  # type: ignore[no-untyped-call]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        host = listen.rpartition(":")[0]
+        try:
+            self.address = f"{host}:{self._server.add_insecure_port(listen)}"
+        except RuntimeError as error:
+            raise ConfigError(
+                f"label_party.listen: cannot listen on {listen}: the port is taken, or it is no address of this machine"
+            ) from error
+        self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        self._server.start()
+
+    def ready(self) -> None:
+        """Tell health probes that parties are served."""
+        self._set_health(health_pb2.HealthCheckResponse.SERVING)
+
+    def stop(self) -> None:
+        """End at once; the exchange has said goodbye before."""
+        self._health.enter_graceful_shutdown()
+        self._server.stop(grace=0).wait()
+
+    def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+        for service in ("", SERVICE):
+            self._health.set(service, status)

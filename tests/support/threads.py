@@ -1,0 +1,96 @@
+"""All parties of a run as threads of the test's process, over real sockets: what a process adds is not under test."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cutlayer.common import run_files
+from cutlayer.common.config import LABEL_PARTY
+from cutlayer.label_party.process import LabelParty
+from cutlayer.nonlabel_party.process import NonlabelParty
+from support.runs import Run, changed, free_port, write
+
+SECRET = "tests share this"
+
+
+@dataclass
+class Outcome:
+    """How each party ended, None where it finished; and where the results are."""
+
+    out: Path
+    errors: dict[str, BaseException | None] = field(default_factory=dict)
+
+    def error(self, party: str) -> str:
+        """What the party says of its end."""
+        return str(self.errors[party] or "")
+
+    def log(self, party: str) -> str:
+        """The party's log."""
+        return (self.out / party / "log").read_text()
+
+    def weights(self, party: str) -> bytes:
+        """The party's trained model, as it is on the disk."""
+        return (self.out / party / "model" / "model.safetensors").read_bytes()
+
+    def require_success(self) -> Outcome:
+        """Fail with the first error, if there is one."""
+        for error in self.errors.values():
+            if error is not None:
+                raise error
+        return self
+
+
+class Parties:
+    """Starts the parties of `run`; `wait` gives the outcome.
+
+    Args:
+        connect: makes the address to connect to from the label party's own, for a proxy between them.
+    """
+
+    def __init__(
+        self, folder: Path, run: Run, *, connect: Callable[[str], str] | None = None, secret: str | None = SECRET
+    ) -> None:
+        sections = ["label_party", *(f"nonlabel_parties.{name}" for name in run["nonlabel_parties"])]
+        if secret is not None:
+            run = changed(run, {f"{section}.id_secret": secret for section in sections})
+        self.run_file = run_files.load(write(folder, run))
+        self.address = f"127.0.0.1:{free_port()}"
+        self.outcome = Outcome(folder / "out")
+        reachable = connect(self.address) if connect else self.address
+        self.threads = [threading.Thread(target=self._run, args=(LABEL_PARTY, self._label_party))]
+        for name in run["job"]["parties"]:
+            self.threads.append(
+                threading.Thread(target=self._run, args=(name, lambda n=name: self._other(n, reachable)))
+            )
+        for thread in self.threads:
+            thread.start()
+
+    def wait(self, timeout: float = 60) -> Outcome:
+        """All parties have ended."""
+        deadline = time.monotonic() + timeout
+        for thread in self.threads:
+            thread.join(max(deadline - time.monotonic(), 0))
+            assert not thread.is_alive(), f"a party did not end within {timeout} s"
+        return self.outcome
+
+    def _run(self, name: str, body: Callable[[], None]) -> None:
+        try:
+            body()
+            self.outcome.errors[name] = None
+        except BaseException as error:
+            self.outcome.errors[name] = error
+
+    def _label_party(self) -> None:
+        LabelParty(self.run_file, self.outcome.out, self.address, events=False).run()
+
+    def _other(self, name: str, address: str) -> None:
+        NonlabelParty(self.run_file, name, self.outcome.out, address, events=False).run()
+
+
+def train(folder: Path, run: Run, *, timeout: float = 60) -> Outcome:
+    """Run all parties to their end."""
+    return Parties(folder, run).wait(timeout)

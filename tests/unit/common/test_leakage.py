@@ -1,0 +1,174 @@
+"""Leak AUC against scikit-learn, and the bounds of Li et al., ICLR 2022 ([M]), against figures worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from cutlayer.common.leakage import LeakTally, auc_bound, flipped, leak_auc, null_floor, sum_kl_of
+
+Rows = list[tuple[float, int]]
+
+tied = st.integers(-3, 3).map(float)
+any_score = st.floats(allow_nan=False, allow_infinity=False)
+rows = st.lists(st.tuples(tied | any_score, st.integers(0, 1)), min_size=2, max_size=60)
+
+
+def split(of: Rows) -> tuple[list[float], list[int]]:
+    return [score for score, _ in of], [label for _, label in of]
+
+
+def exact_auc(of: Rows) -> float:
+    """How often a positive outscores a negative, ties counted half: [M, section 3.2], to the last bit."""
+    pairs = [(a, b) for a, label in of if label for b, other in of if not other]
+    return float(Fraction(sum(2 * (a > b) + (a == b) for a, b in pairs), 2 * len(pairs)))
+
+
+@given(rows)
+@example([(0.0, 0), (-0.0, 1)])
+@example([(1e308, 0), (-1e308, 1), (5e-324, 1)])
+def test_equals_scikit_learn(of: Rows) -> None:
+    score, label = split(of)
+    assume(0 < sum(label) < len(label))
+    assert leak_auc(np.array(score), np.array(label)) == exact_auc(of)
+    assert exact_auc(of) == pytest.approx(roc_auc_score(label, score), rel=1e-14, abs=1e-15)
+
+
+def test_equals_scikit_learn_on_a_batch() -> None:
+    drawn = np.random.default_rng(1)
+    label = drawn.integers(0, 2, 1024)
+    for decimals in (1, 8):
+        score = drawn.normal(label * 0.3).round(decimals)
+        assert leak_auc(score, label) == pytest.approx(roc_auc_score(label, score), rel=1e-14)
+
+
+@given(rows)
+def test_turning_the_score_or_the_labels_round(of: Rows) -> None:
+    score, label = split(of)
+    auc = leak_auc(np.array(score), np.array(label))
+    assume(auc is not None)
+    assert auc is not None
+    for turned in (leak_auc(-np.array(score), np.array(label)), leak_auc(np.array(score), 1 - np.array(label))):
+        assert turned == pytest.approx(1 - auc)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_one_class_has_none(label: int) -> None:
+    assert leak_auc(torch.ones(3), torch.full((3,), label)) is None
+    assert leak_auc(torch.ones(0), torch.ones(0)) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_takes_tensors(dtype: torch.dtype) -> None:
+    assert leak_auc(torch.tensor([0.1, 0.9, 0.9], dtype=dtype), torch.tensor([0, 1, 0])) == 0.75
+
+
+def test_infinite_scores_have_a_place() -> None:
+    assert leak_auc(np.array([-math.inf, math.inf, 0]), np.array([0, 1, 1])) == 1
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_score_that_is_no_number_is_refused(label: int) -> None:
+    with pytest.raises(ValueError, match="a score is not a number"):
+        leak_auc(np.array([math.nan, 1.0, 2.0]), np.array([label, 0, 1]))
+
+
+@pytest.mark.parametrize(("auc", "expected"), [(0.2, 0.8), (0.5, 0.5), (0.8, 0.8)])
+def test_flipped(auc: float, expected: float) -> None:
+    assert flipped(auc) == expected
+
+
+# Bounds.
+
+
+@pytest.mark.parametrize(
+    ("sum_kl", "bound"),
+    [(0, 0.5), (0.04, 0.595), (0.16, 0.68), (0.25, 0.71875), (0.64, 0.82), (1, 0.875), (2, 0.9571)],
+)
+def test_theorem_1(sum_kl: float, bound: float) -> None:
+    """[M, Theorem 1]: 1/2 + sqrt(e)/2 - e/8."""
+    assert auc_bound(sum_kl) == pytest.approx(bound, abs=5e-5)
+
+
+@pytest.mark.parametrize("sum_kl", [3, 3.9, 4, 10, 30])
+def test_where_theorem_1_says_less(sum_kl: float) -> None:
+    """Bretagnolle and Huber: the total variation is at most sqrt(1 - exp(-KL)), of the smaller KL."""
+    tau = math.sqrt(1 - math.exp(-sum_kl / 2))
+    paper = 0.5 + math.sqrt(sum_kl) / 2 - sum_kl / 8 if sum_kl < 4 else 1
+    assert auc_bound(sum_kl) == pytest.approx(min(paper, 0.5 + tau - tau**2 / 2))
+    assert auc_bound(sum_kl) < 1
+
+
+def test_everything_leaks() -> None:
+    assert auc_bound(math.inf) == 1
+
+
+@given(st.floats(1e-12, 50), st.floats(1, 10))
+def test_the_bound_grows(sum_kl: float, factor: float) -> None:
+    assert 0.5 <= auc_bound(sum_kl) <= auc_bound(sum_kl * factor) <= 1
+
+
+@given(st.floats(0.5, 0.999))
+def test_the_inverse(auc: float) -> None:
+    assert auc_bound(sum_kl_of(auc)) == pytest.approx(auc, abs=1e-12)
+    assert auc_bound(sum_kl_of(auc) * 1.01 + 1e-9) > auc
+
+
+@pytest.mark.parametrize("auc", [0.499, 1, 1.5, math.nan])
+def test_no_inverse(auc: float) -> None:
+    with pytest.raises(ValueError, match=r"expected a leak AUC from 0\.5 to below 1"):
+        sum_kl_of(auc)
+
+
+@given(st.floats(0.02, 4), st.floats(0.2, 5))
+def test_no_gaussian_pair_beats_the_bound(shift: float, spread: float) -> None:
+    """N(0, 1) and N(shift, spread^2) under the score x, whose AUC has a closed form."""
+    auc = 0.5 * math.erfc(-shift / math.sqrt(2 * (1 + spread**2)))
+    sum_kl = 0.5 * ((spread**2 - 1) ** 2 / spread**2 + shift**2 * (1 + 1 / spread**2))
+    assert auc <= auc_bound(sum_kl)
+
+
+@pytest.mark.parametrize(
+    ("positives", "negatives", "expected"), [(13, 115, 0.667), (262, 762, 0.541), (5500, 27268, 0.5083)]
+)
+def test_null_floor(positives: int, negatives: int, expected: float) -> None:
+    assert null_floor(positives, negatives) == pytest.approx(expected, abs=1e-3)
+
+
+def test_null_floor_is_what_knows_nothing() -> None:
+    drawn = np.random.default_rng(1)
+    label = np.arange(100) < 30
+    aucs = [leak_auc(drawn.random(100), label) for _ in range(2000)]
+    assert np.mean(np.array(aucs, dtype=float) <= null_floor(30, 70)) == pytest.approx(0.975, abs=0.012)
+
+
+# Tally.
+
+
+def test_a_tally() -> None:
+    tally = LeakTally()
+    for auc in [None, *(k / 100 for k in range(1, 101)), None]:
+        tally.add(auc)
+    assert tally.summary() == {"mean": pytest.approx(0.505), "p95": 0.95, "max": 1, "batches": 100, "skipped": 2}
+
+
+def test_an_auc_of_zero_counts() -> None:
+    tally = LeakTally()
+    tally.add(0.0)
+    assert tally.summary() == {"mean": 0, "p95": 0, "max": 0, "batches": 1, "skipped": 0}
+
+
+def test_nothing_to_tally() -> None:
+    assert LeakTally().summary() == {"mean": None, "p95": None, "max": None, "batches": 0, "skipped": 0}
+
+
+def test_tallies_are_their_own() -> None:
+    LeakTally().add(0.5)
+    assert LeakTally().summary()["batches"] == 0
