@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import re
 import resource
@@ -54,6 +56,7 @@ def run_party(
         telemetry_error: shows the message of what ended `body`.
         verbose: also show the traceback of an internal error.
     """
+    atexit.register(gc.freeze)  # with torch loaded, the last collection at exit would take a second or more
     with _Signals() as signals:
         try:
             status = _status_of(name, body, signals, telemetry_error, verbose=verbose)

@@ -155,26 +155,24 @@ class _Scaler:
         if not len(known):
             self._empty += group
             return np.zeros(values_NC.shape, np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):  # checked below, for all columns alike
-            centred_NC, deviation = self._centre(group, values_NC, known)
-            scaled_NC: npt.NDArray[np.float32] = (centred_NC / deviation).astype(np.float32)
-        if not (np.isfinite(scaled_NC).all() and np.isfinite(deviation)):
+        with np.errstate(all="ignore"):  # what comes out is checked
+            scaled_NC = self._standardised(group, values_NC, known) if self._standardise else values_NC
+            filled_NC = np.where(np.isnan(values_NC), 0.0 if self._standardise else known.mean(), scaled_NC)
+            x_NC: npt.NDArray[np.float32] = filled_NC.astype(np.float32)
+        if not np.isfinite(x_NC).all():
             raise DataError(
                 f"{self._table.origin}: column {listed(group, 1)}: numbers that are infinite or too large for 32 bits"
             )
-        return scaled_NC
+        return x_NC
 
-    def _centre(self, group: list[str], values_NC: Numbers, known: Numbers) -> tuple[Numbers, float]:
-        """Values without missing ones, to be divided by the second result."""
-        mean = known.mean()
-        filled_NC = np.where(np.isnan(values_NC), mean, values_NC)
-        if not self._standardise:
-            return filled_NC, 1.0
-        # Not by the deviation, which rounding makes differ from zero.
-        if known.min() == known.max():
+    def _standardised(self, group: list[str], values_NC: Numbers, known: Numbers) -> Numbers:
+        low, span = known.min(), np.ptp(known)
+        if span == 0:
             self._constant += group
-            return np.zeros_like(filled_NC), 1.0
-        return filled_NC - mean, float(known.std())
+            return np.zeros_like(values_NC)
+        # In units of the span no square vanishes or overflows, however small or large the numbers are.
+        units = (known - low) / span
+        return ((values_NC - low) / span - units.mean()) / units.std()
 
     def notes(self) -> Iterator[str]:
         """What a person should know about the scaled columns."""

@@ -134,9 +134,9 @@ def _refuse_ragged(ragged: list[tuple[int, int]], dialect: Dialect, origin: str,
     number, values = ragged[0]
     more = f" ({len(ragged)} rows have another number, this one first)" if len(ragged) > 1 else ""
     raise DataError(
-        f"{origin}, {place(number - 1 - dialect.header)}: {counted(values, 'value')}, expected {len(dialect.names)} as in "
-        f"the first line{more}; the separator is taken to be {dialect.separator!r}, `separator: ...` says otherwise; "
-        f"{_LITERAL_QUOTES}"
+        f"{origin}, {place(number - 1 - dialect.header)}: {counted(values, 'value')}, expected {len(dialect.names)} as "
+        f"in the first line{more}; the separator is taken to be {dialect.separator!r}, `separator: ...` says "
+        f"otherwise; {_LITERAL_QUOTES}"
     )
 
 

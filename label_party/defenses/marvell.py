@@ -52,7 +52,8 @@ class ClassStatistics:
         if min(map(len, rows)) < _MIN_MEMBERS:
             return None
         means = [r.mean(dim=0) for r in rows]
-        u, v = (float((r - mean).square().mean()) for r, mean in zip(rows, means, strict=True))
+        # in place: fresh memory costs more than the arithmetic
+        u, v = (float(r.sub_(mean).square_().mean()) for r, mean in zip(rows, means, strict=True))
         statistics = cls(means[1] - means[0], u, v, len(rows[1]) / len(y_B))
         return statistics if statistics.gap > 0 else None
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
@@ -31,6 +31,7 @@ def exact_auc(of: Rows) -> float:
     return float(Fraction(sum(2 * (a > b) + (a == b) for a, b in pairs), 2 * len(pairs)))
 
 
+@settings(deadline=None)
 @given(rows)
 @example([(0.0, 0), (-0.0, 1)])
 @example([(1e308, 0), (-1e308, 1), (5e-324, 1)])
@@ -49,6 +50,7 @@ def test_equals_scikit_learn_on_a_batch() -> None:
         assert leak_auc(score, label) == pytest.approx(roc_auc_score(label, score), rel=1e-14)
 
 
+@settings(deadline=None)
 @given(rows)
 def test_turning_the_score_or_the_labels_round(of: Rows) -> None:
     score, label = split(of)

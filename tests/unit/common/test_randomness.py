@@ -27,7 +27,7 @@ def normals() -> Tensor:
 
 
 def correlation(a: Tensor, b: Tensor) -> float:
-    return float(torch.corrcoef(torch.stack([a, b]))[0, 1])
+    return float(np.corrcoef(a, b)[0, 1])
 
 
 # Normal numbers. The key is fixed, so that a test which passes once always passes; limits are 4 to 5 deviations.
@@ -84,7 +84,7 @@ def test_the_stream_goes_on() -> None:
 
 def test_uniform_distribution() -> None:
     uniform = keyed().uniform((100_000,)).numpy()
-    assert 0 < uniform.min()
+    assert uniform.min() > 0
     assert uniform.max() < 1
     assert stats.kstest(uniform, "uniform").pvalue > 0.01
     bits = (uniform * 2**53).astype(np.uint64)

@@ -1,0 +1,118 @@
+"""The run file: what it accepts, how it complains, and the digest that both sides compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.runs import BREAST_CANCER, Run, changed, write
+
+from cutlayer.common.config import LABEL_PARTY, RunFile
+from cutlayer.common.errors import ConfigError
+from cutlayer.common.run_files import load
+
+
+def test_a_short_file_gets_defaults(tmp_path: Path) -> None:
+    run_file = load(write(tmp_path, BREAST_CANCER))
+    assert run_file.job.test_fraction == 0.2
+    assert run_file.label_section().defense.name == "none"
+    assert run_file.nonlabel_section("lab").bottom_model.options == {"hidden": [16]}
+    assert not run_file.job.granted("lab").kinds()
+
+
+def test_a_plugin_may_be_named_alone(tmp_path: Path) -> None:
+    run_file = load(
+        write(tmp_path, changed(BREAST_CANCER, {"nonlabel_parties.lab.attacks": ["norm", {"name": "cosine"}]}))
+    )
+    assert [choice.name for choice in run_file.nonlabel_section("lab").attacks] == ["norm", "cosine"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"job.epoch": 3}, "job.epoch: unknown key"),
+        ({"job.epochs": 0}, "job.epochs: .*greater than 0"),
+        ({"job.epochs": "many"}, "job.epochs: .*'many'"),
+        ({"job.batch_size": None}, "job.batch_size: Field required"),
+        ({"job.test_fraction": 1.0}, "job.test_fraction: .*less than 1"),
+        ({"job.parties": []}, "job.parties: .*at least 1"),
+        ({"job.parties": ["lab", "lab"]}, "a name occurs twice"),
+        ({"job.parties": [LABEL_PARTY]}, "is the label party"),
+        ({"job.parties": ["../up"]}, r"job.parties.0: .*pattern"),
+        ({"job.task": "multiclass"}, "needs `classes: k`"),
+        ({"job.classes": 3}, "write task: multiclass"),
+        ({"job.cut_layer.widths": {"lab": 3}}, "write aggregation: concat"),
+        ({"job.cut_layer.aggregation": "concat", "job.cut_layer.widths": {"bank": 3}}, "'bank' is no party"),
+        ({"job.knowledge": {"bank": {}}}, "knowledge: 'bank' is no party"),
+        ({"job.knowledge": {"lab": {"labels": True}}}, "job.knowledge.lab.labels: unknown key"),
+        ({"label_party.listen": "localhost"}, "label_party.listen: .*pattern"),
+        ({"label_party.optimizer": {"name": "rmsprop"}}, "label_party.optimizer.name: .*'rmsprop'"),
+        ({"label_party.optimizer": {"name": "adam", "momentum": 0.9}}, "momentum is an option of sgd"),
+        ({"label_party.timeouts": {"stall": 3}}, "label_party.timeouts.stall: unknown key"),
+        ({"nonlabel_parties.bank": {"data": {"source": "wine"}}}, "nonlabel_parties.bank is not in job.parties"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_mistake_names_the_file_and_the_key(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = write(tmp_path, changed(BREAST_CANCER, changes))
+    with pytest.raises(ConfigError, match=message) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"job: [", "not valid YAML"),
+        (b"- 1\n", "expected sections"),
+        (b"", "expected sections"),
+        (b"\xff\xfe\x00", "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_run_file(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        load(path)
+
+
+def test_a_missing_file_and_a_missing_section(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "none.yaml")
+    run_file = load(write(tmp_path, {"job": BREAST_CANCER["job"]}))
+    with pytest.raises(ConfigError, match="no `label_party` section"):
+        run_file.label_section()
+    with pytest.raises(ConfigError, match=r"no `nonlabel_parties\.lab` section"):
+        run_file.nonlabel_section("lab")
+    with pytest.raises(ConfigError, match=r"'bank' is not in job\.parties"):
+        run_file.nonlabel_section("bank")
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    changes = {"label_party.data": {"source": "csv", "path": "x.csv"}, "label_party.noise_secret": "secret"}
+    section = load(write(tmp_path / "deep", changed(BREAST_CANCER, changes))).label_section()
+    assert section.data.options["path"] == str(tmp_path / "deep" / "x.csv")
+    assert section.noise_secret == tmp_path / "deep" / "secret"
+
+
+def test_the_digest_is_that_of_the_agreement_alone() -> None:
+    def digest(changes: Run) -> bytes:
+        return RunFile.model_validate(changed(BREAST_CANCER, changes)).job.digest()
+
+    same = digest({})
+    assert digest({"label_party": None, "nonlabel_parties": None}) == same
+    assert digest({"job.test_fraction": 0.2}) == same  # the default, written out
+    for key, value in [("seed", 8), ("epochs", 3), ("cut_layer.width", 9), ("parties", ["bank", "lab"])]:
+        assert digest({f"job.{key}": value, **({"nonlabel_parties": None} if key == "parties" else {})}) != same
+
+
+def test_secrets_are_masked_and_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_file = RunFile.model_validate(changed(BREAST_CANCER, {"label_party.id_secret": "tell no one"}))
+    assert "tell no one" not in repr(run_file) + repr(run_file.public_dump())
+    assert run_file.label_section().shared_secret() == b"tell no one"
+    monkeypatch.delenv("CUTLAYER_ID_SECRET", raising=False)
+    with pytest.raises(ConfigError, match="CUTLAYER_ID_SECRET"):
+        run_file.nonlabel_section("lab").shared_secret()
+    monkeypatch.setenv("CUTLAYER_ID_SECRET", "from outside")
+    assert run_file.nonlabel_section("lab").shared_secret() == b"from outside"
