@@ -2,8 +2,8 @@
 
     python -m benchmarks.noise_and_defense [--rounds N] [--rows B] [--width d]
 
-Processor time of one thread; all are timed in turn in every round, so that they see the same machine. Shape suffixes: B rows of a batch,
-d cut-layer width.
+Processor time of one thread; all are timed in turn in every round, so that they see the same machine. Shape suffixes:
+B rows of a batch, d cut-layer width.
 """
 
 from __future__ import annotations

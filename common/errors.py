@@ -53,10 +53,9 @@ class PluginError(UserError):
 
 
 class AlignmentError(CutlayerError):
-    """The parties' rows do not match; the message has counts and the remedy, no id."""
+    """The parties' rows do not match; the message has counts and the remedy, no id. Each side says it for itself."""
 
     exit_code = 2
-    wire_status = "FAILED_PRECONDITION"
 
 
 class ProtocolError(CutlayerError):

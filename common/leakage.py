@@ -59,7 +59,7 @@ def auc_bound(sum_kl: float) -> float:
     sqrt(1 - exp(-sum_kl/2)) (derived, from Bretagnolle and Huber), which says something above 4 too.
     """
     tau = min(math.sqrt(sum_kl) / 2, math.sqrt(-math.expm1(-sum_kl / 2)), 1.0)
-    return 0.5 + tau - tau * tau / 2
+    return 1 - (1 - tau) ** 2 / 2  # in this form it does not fall where rounding is all that is left
 
 
 def sum_kl_of(target_auc: float) -> float:

@@ -63,7 +63,7 @@ class Noise:
 def _box_muller(words: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
     """Standard normals (2n,) from random words (2n,): n radii, then n angles; cosines, then sines.
 
-    In numpy, a third faster here than torch.randn; in place, as memory is what costs.
+    In numpy, whose float32 logarithm and sines take less than half the time of torch's; in place, as memory costs too.
     """
     n = len(words) // 2
     radius = (words[:n] & 0x7FFFFFFF).astype(np.float32)

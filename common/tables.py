@@ -172,7 +172,8 @@ class _Scaler:
             return np.zeros_like(values_NC)
         # In units of the span no square vanishes or overflows, however small or large the numbers are.
         units = (known - low) / span
-        return ((values_NC - low) / span - units.mean()) / units.std()
+        scaled_NC: Numbers = ((values_NC - low) / span - units.mean()) / units.std()
+        return scaled_NC
 
     def notes(self) -> Iterator[str]:
         """What a person should know about the scaled columns."""

@@ -217,8 +217,12 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
             yield
         except StreamGone:
             context.abort(grpc.StatusCode.ABORTED, "a newer stream of this party has taken over")
+        except grpc.RpcError:  # the client has gone in the middle of a message; the exchange has noted it
+            return
         except Closed:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, _REFUSED)
+        except grpc.RpcError:  # the peer has ended the stream; there is nobody to answer
+            raise
         except Exception as error:
             status = error.wire_status if isinstance(error, CutlayerError) else None
             if status is None:
@@ -226,11 +230,6 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
                 context.abort(grpc.StatusCode.INTERNAL, "see the label party's log")
             self._telemetry.warning(f"refused a message: {error}")
             context.abort(grpc.StatusCode[status], str(error))
-        except grpc.RpcError:  # the peer has ended the stream; there is nobody to answer
-            raise
-        except Exception as error:  # grpc itself would send the text of an error that nobody expects
-            self._telemetry.error(f"internal error, please report: {type(error).__name__} while serving a message")
-            context.abort(grpc.StatusCode.INTERNAL, "see the label party's log")
 
 
 _LEAVING = {

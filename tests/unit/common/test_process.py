@@ -137,6 +137,16 @@ def test_the_body_may_return_the_status(returned: int | None, status: int) -> No
     assert run_party("lab", lambda: returned) == status
 
 
+def test_the_last_collection_at_exit_has_nothing_to_look_at() -> None:
+    code = (
+        "import atexit, gc; from cutlayer.common.process import run_party; "
+        "atexit.register(lambda: print(gc.get_freeze_count() > 0, len(gc.get_objects()) < 1000)); "
+        "run_party('lab', lambda: None)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "True True\n"
+
+
 def test_signal_handlers_are_as_before() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     run_party("lab", lambda: None)
