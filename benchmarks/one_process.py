@@ -45,7 +45,10 @@ class Joint:
         width = job.cut_layer.width
         self.bottom = build_bottom(section.bottom_model, features.spec, width, public_seed(name, job.seed))
         self.top = build_top(label.top_model, width, 1, public_seed("top", job.seed))
-        models: list[tuple[config.Optimizer, nn.Module]] = [(label.optimizer, self.top), (section.optimizer, self.bottom)]
+        models: list[tuple[config.Optimizer, nn.Module]] = [
+            (label.optimizer, self.top),
+            (section.optimizer, self.bottom),
+        ]
         built = [build_optimizer(choice, model.parameters()) for choice, model in models]
         self.optimizers = [optimizer for optimizer in built if optimizer]
 

@@ -124,7 +124,9 @@ def _require_same_training(result: Result) -> None:
     """Without a defense the parties must have computed what the one process has, or the speeds say nothing."""
     one, split = result.one_process[0].train_loss, result.split["none"][0].train_loss
     if not math.isclose(one, split, rel_tol=_SAME_LOSS):
-        raise SystemExit(f"{result.workload.name}: training loss {one} in one process, {split} split: not the same work")
+        raise SystemExit(
+            f"{result.workload.name}: training loss {one} in one process, {split} split: not the same work"
+        )
 
 
 def _table(results: list[Result]) -> Table:
@@ -132,8 +134,12 @@ def _table(results: list[Result]) -> Table:
     for result in results:
         for row, (defense, split) in enumerate(result.split.items()):
             best, middle = result.ratios(defense)
-            shared = [result.workload.title, f"{result.steps}", _speed(result, result.one_process)] if row == 0 else [""] * 3
-            table.add_row(*shared, defense, _speed(result, split), f"{best:.2f}", f"{middle:.2f}", f"{result.workload.aim:.2f}")
+            shared = (
+                [result.workload.title, f"{result.steps}", _speed(result, result.one_process)] if row == 0 else [""] * 3
+            )
+            table.add_row(
+                *shared, defense, _speed(result, split), f"{best:.2f}", f"{middle:.2f}", f"{result.workload.aim:.2f}"
+            )
     return table
 
 

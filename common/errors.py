@@ -13,8 +13,9 @@
     │   └── NotAllowedError                PERMISSION_DENIED    unknown party
     ├── PeerError                 exit 1   another party is gone, refused us or stopped
     ├── DefenseError              exit 1   a defense failed: nothing was sent
-    ├── TrainingError             exit 1   training cannot go on (loss not finite, ...)
-    └── Interrupted               exit 130 (Ctrl-C) or 143 (SIGTERM)
+    └── TrainingError             exit 1   training cannot go on (loss not finite, ...)
+
+    Interrupted                   exit 130 (Ctrl-C) or 143 (SIGTERM); no Exception, so that no plugin catches it
 
 An error whose class has `wire_status` may be sent to a peer as it is: its text depends only on what the
 peer itself sent and on the job section, never on labels. Anything else crosses the wire as
@@ -102,7 +103,7 @@ class TrainingError(CutlayerError):
     """Training cannot go on."""
 
 
-class Interrupted(CutlayerError):
+class Interrupted(BaseException):
     """A signal asked this process to end."""
 
     def __init__(self, signum: int) -> None:

@@ -19,7 +19,7 @@ class Timeouts(BaseModel):
     reconnect_s: PositiveFloat = 30.0  # for a party that was lost to come back
     stall_s: PositiveFloat = 300.0  # for the answer to, or the next of, one step
     keepalive_s: PositiveFloat = 10.0  # between pings on a silent connection
-    goodbye_s: PositiveFloat = 5.0  # for the others to take note of the end
+    goodbye_s: PositiveFloat = 3.0  # for the others to take note of the end
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,9 @@ def _status_of(
 ) -> int:
     try:
         return body() or 0
+    except Interrupted as stop:
+        show(f"{name} {stop}")
+        return stop.status
     except BrokenPipeError:  # the reader of our output has gone, as in `cutlayer ... | head`
         return 1
     except Exception as error:

@@ -78,7 +78,7 @@ class Registry(Generic[T]):
         for wrong in sorted(options.keys() - options_of):
             has = ", ".join(sorted(options_of)) or "none"
             raise PluginError(f"{self.kind} {name!r} has no option {wrong!r}; it has: {has}")
-        hints = get_type_hints(cls)
+        hints = get_type_hints(cls, include_extras=True)
         checked = {key: self._checked(name, key, hints[key], value) for key, value in options.items()}
         try:
             return cls(**checked)

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from cutlayer.common.displays import finite, make_display
-from cutlayer.common.errors import CutlayerError
+from cutlayer.common.errors import CutlayerError, Interrupted
 from cutlayer.common.progress import Display, Level, Progress, Record
 from cutlayer.common.scalars import ScalarWriter
 
@@ -140,6 +140,6 @@ class Telemetry:
 
 def _described(error: BaseException) -> dict[str, Any]:
     """What the log keeps of an error: only our own and the system's messages, as others may quote a value."""
-    if isinstance(error, CutlayerError | OSError):
+    if isinstance(error, CutlayerError | Interrupted | OSError):
         return {"text": str(error)}
     return {"text": type(error).__name__, "traceback": traceback.format_tb(error.__traceback__)}

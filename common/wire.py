@@ -38,6 +38,8 @@ def greeting_of(hello: session_pb2.Hello) -> Greeting:
         if not hello.HasField(name):
             raise FrameError(f"Hello without {name}")
     aligned = hello.HasField("rows")
+    if aligned and not hello.HasField("applied_step"):
+        raise FrameError("Hello with rows but without applied_step")
     return Greeting(
         protocol=(hello.protocol_major, hello.protocol_minor),
         package_version=hello.package_version[:64],

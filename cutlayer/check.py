@@ -15,7 +15,7 @@ from cutlayer.common import run_files
 from cutlayer.common.alignment import OwnIds
 from cutlayer.common.config import LABEL_PARTY, Choice, LabelPartySection, NonlabelPartySection, PartySection, RunFile
 from cutlayer.common.datasets import load_table
-from cutlayer.common.errors import AlignmentError, PluginError, UserError
+from cutlayer.common.errors import AlignmentError, UserError
 from cutlayer.common.files import load_secret
 from cutlayer.common.labels import Labels, read_labels, require_classes
 from cutlayer.common.models import build_bottom, build_optimizer, build_top
@@ -24,9 +24,9 @@ from cutlayer.common.progress import human_bytes
 from cutlayer.common.schedule import Schedule
 from cutlayer.common.tables import Table, prepare
 from cutlayer.label_party.aggregation import aggregate_width
-from cutlayer.label_party.defenses import defenses
 from cutlayer.label_party.objectives import CrossEntropy
 from cutlayer.label_party.rows import PartyIds, find_common_rows, require_rows
+from cutlayer.label_party.training import make_defense
 from cutlayer.nonlabel_party.curiosity import make_attack
 
 P = ParamSpec("P")
@@ -170,11 +170,7 @@ class _Party:
         return labels
 
     def _try_defense(self, section: LabelPartySection) -> None:
-        defense = defenses.create(section.defense.name, section.defense.options)
-        if self._job.task not in defense.tasks:
-            raise PluginError(
-                f"defense {section.defense.name!r} is for task {', '.join(sorted(defense.tasks))}, not {self._job.task}"
-            )
+        defense = make_defense(self._job, section.defense)
         self._say(f"defense {defense!r}")
 
     def _try_top(self, section: LabelPartySection) -> None:

@@ -61,6 +61,7 @@ class Exchange(Generic[In, Out]):
         self._changed = threading.Condition()
         self._streams: dict[str, Stream] = {}
         self._open: set[Stream] = set()
+        self._arrived_at: dict[str, float] = {}
         self._lost_at: dict[str, float] = {}
         self._left: dict[str, str] = {}
         self._inbox: dict[str, tuple[int, In]] = {}
@@ -79,6 +80,7 @@ class Exchange(Generic[In, Out]):
                 older.gone = True
             self._streams[party] = stream
             self._open.add(stream)
+            self._arrived_at[party] = time.monotonic()
             self._lost_at.pop(party, None)
             self._changed.notify_all()
         return stream
@@ -138,10 +140,9 @@ class Exchange(Generic[In, Out]):
         reported = False
         with self._changed:
             while missing := [p for p in self._parties if self._inbox.get(p, (-1,))[0] != number]:
-                waited = time.monotonic() - began
                 for party in missing:
-                    self._raise_if_hopeless(party, number, waited)
-                if not reported and waited > _REPORT_AFTER_S:
+                    self._raise_if_hopeless(party, number, began)
+                if not reported and time.monotonic() - began > _REPORT_AFTER_S:
                     self._report(f"waiting for {', '.join(missing)}{f' at step {number}' if number else ''}")
                     reported = True
                 self._changed.wait(_POLL_S)
@@ -174,17 +175,18 @@ class Exchange(Generic[In, Out]):
             while self._open and time.monotonic() < deadline:
                 self._changed.wait(0.1)
 
-    def _raise_if_hopeless(self, party: str, number: int, waited: float) -> None:
+    def _raise_if_hopeless(self, party: str, number: int, began: float) -> None:
         limits, at = self._timeouts, f"at step {number}" if number else "before the first step"
+        now = time.monotonic()
         if party in self._left:
             raise PeerError(f"party {party!r} {self._left[party]} {at}", party)
         if party in self._streams:
-            if waited > limits.stall_s:
+            if now - max(began, self._arrived_at[party]) > limits.stall_s:
                 raise PeerError(f"party {party!r} is connected but sent nothing for {limits.stall_s:g} s {at}", party)
         elif party in self._lost_at:
-            if time.monotonic() - self._lost_at[party] > limits.reconnect_s:
+            if now - self._lost_at[party] > limits.reconnect_s:
                 raise PeerError(
                     f"party {party!r} was lost {at} and did not come back within {limits.reconnect_s:g} s", party
                 )
-        elif waited > limits.connect_s:
+        elif now - began > limits.connect_s:
             raise PeerError(f"party {party!r} did not connect within {limits.connect_s:g} s", party)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import Annotated
 
@@ -81,7 +83,7 @@ class LabelParty:
                 self._telemetry.listening(server.address)
                 table, labels = self._load()
                 server.ready()
-                rows, held = self._agree_on_rows(exchange, table, secret)
+                rows, held = self._agree_on_rows(exchange, table, labels, secret)
                 training = self._prepare(table, labels, rows)
                 servicer.open_training(training.schedule, rows.count, rows.digest)
                 exchange.publish(0, held)
@@ -109,9 +111,9 @@ class LabelParty:
         return table, labels
 
     def _agree_on_rows(
-        self, exchange: PartyExchange, table: Table, secret: bytes
+        self, exchange: PartyExchange, table: Table, labels: Labels, secret: bytes
     ) -> tuple[CommonRows, dict[str, HeldRows]]:
-        own = OwnIds(table.ids, secret)
+        own = OwnIds(list(compress(table.ids, labels.keep)), secret)
         others = {party: ids for party, ids in exchange.collect(0).items() if isinstance(ids, PartyIds)}
         rows = find_common_rows(own, others)
         held = {party: HeldRows(mask, own.form) for party, mask in rows.held.items()}
@@ -120,7 +122,7 @@ class LabelParty:
         except AlignmentError:
             exchange.publish(0, held)  # so that the others can say the same
             raise
-        return rows, held
+        return replace(rows, order=np.flatnonzero(labels.keep)[rows.order]), held
 
     def _prepare(self, table: Table, labels: Labels, rows: CommonRows) -> LabelTraining:
         job = self._job

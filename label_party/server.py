@@ -217,8 +217,6 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
             yield
         except StreamGone:
             context.abort(grpc.StatusCode.ABORTED, "a newer stream of this party has taken over")
-        except grpc.RpcError:  # the client has gone in the middle of a message; the exchange has noted it
-            return
         except Closed:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, _REFUSED)
         except grpc.RpcError:  # the peer has ended the stream; there is nobody to answer

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cutlayer.common.config import LABEL_PARTY, Job, LabelPartySection
-from cutlayer.common.errors import TrainingError
+from cutlayer.common.config import LABEL_PARTY, Choice, Job, LabelPartySection
+from cutlayer.common.errors import PluginError, TrainingError
 from cutlayer.common.models import build_bottom, build_optimizer, build_top
 from cutlayer.common.randomness import Noise, public_seed
 from cutlayer.common.schedule import Schedule, Step
@@ -40,6 +40,18 @@ class Release:
     gradient: Perturbed | None = None
     clean_positive: Reference | None = None
     metrics: Mapping[str, float] | None = None
+
+
+def make_defense(job: Job, choice: Choice) -> Defense:
+    """The defense of a run file, for one party.
+
+    Raises:
+        PluginError: there is none of that name or option, or it does not fit the task.
+    """
+    defense = defenses.create(choice.name, choice.options)
+    if job.task not in defense.tasks:
+        raise PluginError(f"defense {choice.name!r} is for task {', '.join(sorted(defense.tasks))}, not {job.task}")
+    return defense
 
 
 class StepResult(NamedTuple):
@@ -77,9 +89,7 @@ class LabelTraining:
         self.bound = RunBound(len(y_N))
         self._secret = secret
         self._evaluated: list[Tensor] = []
-        self.defenses: dict[str, Defense] = {
-            party: defenses.create(section.defense.name, section.defense.options) for party in job.parties
-        }
+        self.defenses: dict[str, Defense] = {party: make_defense(job, section.defense) for party in job.parties}
         self.models = self._build_models(section)
         self._optimizer = build_optimizer(section.optimizer, self.models.parameters())
 

@@ -185,6 +185,8 @@ class LabelPartyClient:
         stream = _Stream(self._stub.Train, self._watchdog, limits.stall_s + limits.reconnect_s + limits.goodbye_s)
         stream.send(training_pb2.TrainRequest(hello=hello_of(self._greeting())))
         welcome = self._next(stream, "welcome")
+        if not welcome.HasField("next_step"):
+            raise FrameError("the label party's Welcome has no next_step")
         self._link.on_welcome((welcome.protocol_major, welcome.protocol_minor), welcome.next_step)
         self._training = stream
         if self._aligning:

@@ -27,7 +27,7 @@ class Proxy:
         host, _, port = target.rpartition(":")
         self._target = host, int(port)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:{}".format(self._listener.getsockname()[1])
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.delay_s = 0.0
         self.blackhole = False
         self.edits: dict[Direction, Edit] = {}
