@@ -44,7 +44,7 @@ class BottomTraining:
         """
         training = step.kind == "train"
         self.model.train(training)
-        torch.manual_seed(public_seed("dropout", self._job.seed, self._party, step.number))
+        torch.default_generator.manual_seed(public_seed("dropout", self._job.seed, self._party, step.number))
         with torch.set_grad_enabled(training):
             z_Bd: Tensor = self.model(self.features_of(step))
         if not bool(torch.isfinite(z_Bd.detach()).all()):
