@@ -18,6 +18,7 @@ from cutlayer.common.models import build_bottom, build_optimizer, build_top
 from cutlayer.common.randomness import Noise, public_key, public_seed
 from cutlayer.common.schedule import Schedule, Step
 from cutlayer.common.tables import Features
+from cutlayer.common.tensors import all_finite
 from cutlayer.label_party.aggregation import aggregate, aggregate_width
 from cutlayer.label_party.audit import Audit, Reference, batch_leaks, draw_reference
 from cutlayer.label_party.bound import RunBound
@@ -170,7 +171,7 @@ class LabelTraining:
             raise TrainingError(
                 f"step {step.number}: the top model's output does not depend on every party's activations"
             )
-        if not bool(loss.isfinite()) or not all(bool(g.isfinite().all()) for g in gradients):
+        if not all(map(all_finite, [loss.detach(), *gradients])):
             raise TrainingError(
                 f"step {step.number}: the loss or a gradient is not finite; nothing was sent and no weight changed. "
                 "Lower the learning rates, or standardise the features"

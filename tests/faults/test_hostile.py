@@ -123,8 +123,6 @@ def test_P14_numbers_that_are_not_finite(session: Session, number: float) -> Non
     z_Bd = torch.zeros(64, WIDTH)
     z_Bd[5, 3] = 123.0
     frame = session.client.activation(2, z_Bd)
-    raw = bytearray(frame.activation.matrix.data)
-    raw[(5 * WIDTH + 3) * 4 :][:4] = torch.tensor([number]).numpy().tobytes()
     place = (5 * WIDTH + 3) * 4
     raw = bytearray(frame.activation.matrix.data)
     raw[place : place + 4] = torch.tensor([number]).numpy().tobytes()

@@ -1,4 +1,4 @@
-"""Connections that break, stall or change bytes: the same weights in the end, or a clear error; never wrong training."""
+"""Connections that break, stall or change bytes: the same weights in the end, or a clear error."""
 
 from __future__ import annotations
 

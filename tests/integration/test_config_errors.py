@@ -86,7 +86,6 @@ PLUGINS: dict[str, tuple[dict[str, Any], str]] = {
     "defense_option": ({"label_party.defense": {"name": "iso", "sigma": 1}}, "'iso' has no option 'sigma'; it has:"),
     "option_type": ({"label_party.defense": {"name": "iso", "ratio": "x"}}, "'iso', option ratio"),
     "attack": ({"nonlabel_parties.lab.attacks": ["spy"]}, "unknown attack 'spy'; there are: cosine, norm"),
-    "attack_knowledge": ({"nonlabel_parties.lab.attacks": ["cosine"]}, "needs job.knowledge"),
     "model": ({"nonlabel_parties.lab.bottom_model": "resnet"}, "unknown bottom model 'resnet'; there are: .*mlp"),
     "top_model": ({"label_party.top_model": "resnet"}, "unknown top model 'resnet'"),
     "own_model": ({"nonlabel_parties.lab.bottom_model": "no.such:Model"}, "cannot load 'no.such:Model'"),
@@ -178,7 +177,7 @@ def test_missing_id_secret_on_separate_hosts(tmp_path: Path, monkeypatch: pytest
 
 def differing(folder: Path, run: Run, changes_at_lab: dict[str, Any]) -> tuple[str, str]:
     """What label party and lab say when lab's own file is another one."""
-    patience = {"connect_s": 10, "reconnect_s": 1, "goodbye_s": 1}
+    patience = {"connect_s": 4, "reconnect_s": 1, "goodbye_s": 1}
     run = changed(run, {"label_party.timeouts": patience, "nonlabel_parties.lab.timeouts": patience})
     outcome = Parties(folder, run, at={"lab": changes_at_lab}).wait()
     assert isinstance(outcome.errors["lab"], PeerError)
