@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 import torch
 from support.runs import BREAST_CANCER, changed
 from support.scripted import ScriptedClient, label_party
+from support.threads import Parties, train
 
 from cutlayer.common.limits import MAX_ROWS
-from cutlayer.v1 import training_pb2
+from cutlayer.v1 import session_pb2, training_pb2, training_pb2_grpc
 
 RUN = changed(BREAST_CANCER, {"job.epochs": 1, "label_party.timeouts": {"reconnect_s": 5, "goodbye_s": 1}})
 WIDTH = 8
@@ -147,7 +150,7 @@ def test_P14_frames_without_hello(session: Session) -> None:
         assert sent(session, method)[0] == Code.INVALID_ARGUMENT
 
 
-BAD_HELLOS = {
+BAD_HELLOS: dict[str, tuple[dict[str, object], grpc.StatusCode, str]] = {
     "unknown party": ({"party": "stranger"}, Code.PERMISSION_DENIED, "no party of this job"),
     "the label party itself": ({"party": "label_party"}, Code.PERMISSION_DENIED, "no party of this job"),
     "another job": ({"job_digest": bytes(32)}, Code.FAILED_PRECONDITION, "`job` sections differ"),
@@ -180,7 +183,7 @@ def test_P14_hello_without_a_field(session: Session, field: str) -> None:
 
 def test_P14_bytes_that_are_no_message(session: Session) -> None:
     for method in ("Train", "AlignRows"):
-        multi = session.client.channel.stream_stream(f"/cutlayer.v1.LabelPartyService/{method}", None, None)
+        multi: Any = session.client.channel.stream_stream(f"/cutlayer.v1.LabelPartyService/{method}", None, None)
         with pytest.raises(grpc.RpcError):
             list(multi(iter([b"\xff" * 200]), timeout=10))
 
@@ -191,8 +194,8 @@ def test_P14_method_that_does_not_exist(session: Session) -> None:
 
 def test_P14_ids_in_bad_form(session: Session) -> None:
     hello = training_pb2.AlignRowsRequest(hello=session.client.hello().hello)
-    good = {"total": 1, "digests": bytes(16), "secret_check": session.client.own.check}
-    cases = [
+    good: dict[str, Any] = {"total": 1, "digests": bytes(16), "secret_check": session.client.own.check}
+    cases: list[tuple[dict[str, Any], grpc.StatusCode, str]] = [
         ({"total": MAX_ROWS + 1}, Code.INVALID_ARGUMENT, "rows announced"),
         ({"total": 2**63}, Code.INVALID_ARGUMENT, "rows announced"),
         ({"total": 0}, Code.INVALID_ARGUMENT, "rows announced"),
@@ -235,3 +238,29 @@ def test_no_refusal_speaks_of_labels(session: Session) -> None:
     for text in texts:
         for word in ("label=", "class", "positive", "loss", "Traceback"):
             assert word not in text
+
+
+def test_P14_refused_frames_do_not_touch_the_stream_of_the_true_party(tmp_path: Path) -> None:
+    """A stranger who calls itself lab, but does not know the job, while the real lab trains."""
+    run = changed(BREAST_CANCER, {"job.epochs": 30})
+    undisturbed = train(tmp_path / "undisturbed", run).require_success()
+    parties = Parties(tmp_path / "disturbed", run)
+    refusals = 0
+    with grpc.insecure_channel(parties.address) as channel:
+        stranger = training_pb2_grpc.LabelPartyServiceStub(channel)  # type: ignore[no-untyped-call]
+        while any(thread.is_alive() for thread in parties.threads):
+            hello = session_pb2.Hello(
+                party="lab", protocol_major=1, protocol_minor=0, cut_width=8, job_digest=bytes(32)
+            )
+            for method, frame in (
+                (stranger.Train, training_pb2.TrainRequest(hello=hello)),
+                (stranger.AlignRows, training_pb2.AlignRowsRequest(hello=hello)),
+            ):
+                with pytest.raises(grpc.RpcError) as refused:
+                    list(method(iter([frame]), timeout=5))
+                refusals += refused.value.code() == Code.FAILED_PRECONDITION
+    outcome = parties.wait().require_success()
+    assert refusals > 5
+    for party in ("label_party", "lab"):
+        assert outcome.weights(party) == undisturbed.weights(party)
+    assert json.loads((outcome.out / "lab" / "party.json").read_text())["reopened"] == 0

@@ -56,7 +56,7 @@ def test_three_hosts_in_any_order(tmp_path: Path) -> None:
 
     def start(party: str, *args: str) -> Background:
         command = "label-party" if party == "label_party" else "nonlabel-party"
-        return Background(command, "mine.yaml", *args, cwd=paths[party].parent, **SECRET)
+        return Background(command, "mine.yaml", *args, cwd=paths[party].parent, variables=SECRET)
 
     with start("lab", "--name", "lab") as lab:
         lab.await_words(f"waiting for the label party at {address}")
@@ -68,8 +68,8 @@ def test_three_hosts_in_any_order(tmp_path: Path) -> None:
             assert SERVICE in names
             assert package == "cutlayer.v1"
             with start("clinic", "--name", "clinic") as clinic:
-                for party in (lab, label_party, clinic):
-                    status, output = party.finish()
+                for process in (lab, label_party, clinic):
+                    status, output = process.finish()
                     assert status == 0, output
 
     expected = {"lab": {"lab"}, "clinic": {"clinic"}}
@@ -88,12 +88,12 @@ def test_modules_of_a_checkout(tmp_path: Path) -> None:
 
     def start(module: str, *args: str | Path) -> Background:
         line = (sys.executable, "-m", module, path, "--out", tmp_path / "out", *args)
-        return Background(*line, cwd=ROOT, whole=True, PYTHONPATH="", **SECRET)
+        return Background(*line, cwd=ROOT, whole=True, variables=SECRET | {"PYTHONPATH": ""})
 
     with start("label_party", "--listen", address) as label_party:
         label_party.await_words("waiting for lab")
         with start("nonlabel_party", "--name", "lab", "--connect", address) as lab:
-            for party in (label_party, lab):
-                status, output = party.finish()
+            for process in (label_party, lab):
+                status, output = process.finish()
                 assert status == 0, output
     assert (tmp_path / "out" / "lab" / "model" / "model.safetensors").is_file()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,14 +20,21 @@ class Background:
 
     Args:
         args: of `cutlayer`, or a whole command line where `whole` is true.
+        variables: what its environment has beside that of tests.
     """
 
-    def __init__(self, *args: str | Path, cwd: Path | None = None, whole: bool = False, **extra: str) -> None:
+    def __init__(
+        self,
+        *args: str | Path,
+        cwd: Path | None = None,
+        whole: bool = False,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed by __exit__
         self.process = subprocess.Popen(
             list(map(str, args)) if whole else command(*args),
             cwd=cwd,
-            env=environment(**extra),
+            env=environment(**(variables or {})),
             stdin=subprocess.DEVNULL,
             stdout=self._file,
             stderr=subprocess.STDOUT,

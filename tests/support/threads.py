@@ -1,4 +1,7 @@
-"""All parties of a run as threads of the test's process, over real sockets: what a process adds is not under test."""
+"""All parties of a run as threads of the test's process, over real sockets: what a process adds is not under test.
+
+Threads share torch's generator. So whatever seeds it and draws from it, for initial weights or dropout, does so alone.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,33 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cutlayer.common import run_files
 from cutlayer.common.config import LABEL_PARTY
+from cutlayer.common.models import build
 from cutlayer.label_party.process import LabelParty
+from cutlayer.label_party.training import LabelTraining
 from cutlayer.nonlabel_party.process import NonlabelParty
+from cutlayer.nonlabel_party.training import BottomTraining
 from support.runs import Run, changed, free_port, write
 
 SECRET = "tests share this"
+
+T = TypeVar("T")
+_GENERATOR = threading.RLock()
+
+
+def _alone(work: Callable[..., T]) -> Callable[..., T]:
+    def alone(*args: Any, **kwargs: Any) -> T:
+        with _GENERATOR:
+            return work(*args, **kwargs)
+
+    return alone
+
+
+for owner, name in ((build, "build_checked"), (BottomTraining, "forward"), (LabelTraining, "step")):
+    setattr(owner, name, _alone(getattr(owner, name)))
 
 
 @dataclass
@@ -38,10 +59,9 @@ class Outcome:
         return (self.out / party / "model" / "model.safetensors").read_bytes()
 
     def require_success(self) -> Outcome:
-        """Fail with the first error, if there is one."""
-        for error in self.errors.values():
-            if error is not None:
-                raise error
+        """Fail with all errors, if there is one."""
+        errors = {party: repr(error) for party, error in self.errors.items() if error is not None}
+        assert not errors, errors
         return self
 
 
