@@ -27,7 +27,7 @@ from pydantic import (
 )
 
 from cutlayer.common.errors import ConfigError
-from cutlayer.common.limits import Limits, Timeouts
+from cutlayer.common.limits import MAX_WIDTH, Limits, Timeouts
 
 LABEL_PARTY = "label_party"
 ID_SECRET_VARIABLE = "CUTLAYER_ID_SECRET"  # noqa: S105 - the name of a variable
@@ -70,9 +70,9 @@ class CutLayer(Section):
         encoding: how activations and gradients travel.
     """
 
-    width: PositiveInt
+    width: Annotated[int, Field(ge=1, le=MAX_WIDTH)]
     aggregation: Literal["sum", "concat"] = "sum"
-    widths: dict[str, PositiveInt] = {}
+    widths: dict[str, Annotated[int, Field(ge=1, le=MAX_WIDTH)]] = {}
     encoding: Literal["float32", "float16", "bfloat16"] = "float32"
 
     def width_of(self, party: str) -> int:

@@ -12,6 +12,22 @@ from cutlayer.common.config import LabelPartySection, PartySection, RunFile
 from cutlayer.common.errors import ConfigError
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that occurs twice in a section, of which YAML would silently keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, str) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} occurs twice", key_node.start_mark
+                )
+            if isinstance(key, str):
+                seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
 def load(path: Path) -> RunFile:
     """Read and validate a run file; relative `path` and `noise_secret` values are taken from the file's folder.
 
@@ -19,10 +35,10 @@ def load(path: Path) -> RunFile:
         ConfigError: unreadable, not YAML, or wrong; the message names the file, the key and what is expected.
     """
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+        raw = yaml.load(path.read_text(encoding="utf-8-sig"), _UniqueKeys)  # noqa: S506 - a SafeLoader
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected sections such as `job:`, got {type(raw).__name__}")

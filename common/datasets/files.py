@@ -90,6 +90,8 @@ class TableFile(Dataset):
 
 
 def _existing(path: Path) -> Path:
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise DataError(f"{path} is no regular file")
     if path.is_dir():
         raise DataError(f"{path} is a folder; name a file in it")
     if not path.exists():
