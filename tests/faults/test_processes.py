@@ -15,7 +15,6 @@ from support.runs import BREAST_CANCER, Run, changed, free_port, with_parties, w
 pytestmark = pytest.mark.slow
 
 TIMEOUTS = {"reconnect_s": 2, "stall_s": 60, "keepalive_s": 1, "goodbye_s": 2}
-
 TWO = changed(
     BREAST_CANCER,
     {"job.epochs": 100_000, "label_party.timeouts": TIMEOUTS, "nonlabel_parties.lab.timeouts": TIMEOUTS},
@@ -117,6 +116,7 @@ def test_P08_killed_party_is_named(tmp_path: Path) -> None:
         ("lab", "label_party", "party 'lab' was lost at step"),
         ("label_party", "lab", "was lost at step"),
     ],
+    ids=["lab", "label_party"],
 )
 def test_P08_frozen_party_is_noticed(tmp_path: Path, frozen: str, other: str, words: str) -> None:
     """By keepalive, after 2 s, and the reconnect timeout of 2 s; the stall timeout would take far longer."""
