@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,13 +34,15 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.fixture
+@contextmanager
 def small_files_only() -> Iterator[None]:
-    """No file may grow beyond 4 KiB, as on a full disk."""
+    """No file may grow beyond 4 KiB, as on a full disk. Short, for the tests' own output may be one."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture
@@ -72,10 +75,9 @@ def test_text_is_written_as_utf_8(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_bytes() == "größe".encode()
 
 
-@pytest.mark.usefixtures("small_files_only")
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     write_atomically(tmp_path / "file", b"old")
-    with pytest.raises(OSError, match="too large"):
+    with small_files_only(), pytest.raises(OSError, match="too large"):
         write_atomically(tmp_path / "file", bytes(8192))
     assert (tmp_path / "file").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
