@@ -247,7 +247,11 @@ class TestOwnModels:
             ),
             (
                 "class Own(nn.Linear):\n"
-                "    def reset_parameters(self): nn.init.constant_(self.weight, random.SystemRandom().random())",
+                "    made = 0\n"
+                "    def reset_parameters(self):\n"
+                "        Own.made += 1\n"
+                "        nn.init.constant_(self.weight, Own.made)\n"
+                "        nn.init.zeros_(self.bias)\n",
                 ConfigError,
                 "starts with other weights each time",
             ),
