@@ -6,6 +6,7 @@ divergence of a row adds up over its steps. Holds under the defense's Gaussian m
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
@@ -22,8 +23,7 @@ class RunBound:
     """
 
     def __init__(self, rows: int) -> None:
-        self._rows = rows
-        self._spent: dict[str, npt.NDArray[np.float64]] = {}
+        self._spent: defaultdict[str, npt.NDArray[np.float64]] = defaultdict(lambda: np.zeros(rows))
         self._largest_step = 0.0
         self._unbounded_steps = 0
         self._stated = False
@@ -35,7 +35,7 @@ class RunBound:
             return
         self._stated = True
         self._largest_step = max(self._largest_step, sum_kl)
-        self._spent.setdefault(party, np.zeros(self._rows))[rows] += sum_kl
+        self._spent[party][rows] += sum_kl
 
     def summary(self) -> dict[str, float | int] | None:
         """The bounds; None where the defense states nothing. Steps without a statement make them 1."""

@@ -127,8 +127,7 @@ class LabelTraining:
         return self.objective.figures(logits_NK, self.labels[self.schedule.test_rows])
 
     def _build_models(self, section: LabelPartySection) -> nn.ModuleDict:
-        seed = self._seed
-        cut = self.job.cut_layer
+        seed, cut = self._seed, self.job.cut_layer
         width = aggregate_width(cut, self.job.parties, own_features=self._features is not None)
         models = {"top": build_top(section.top_model, width, self.objective.outputs, public_seed("top", seed))}
         if self._features is not None and section.bottom_model is not None:
