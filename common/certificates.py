@@ -126,7 +126,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise CertificateError(f"{path}: cannot be read ({error.strerror}); see `tls` in docs/certificates.md") from error
+        raise CertificateError(f"{path}: cannot be read ({error.strerror}); see docs/certificates.md") from error
 
 
 def _certificates(data: bytes, path: Path) -> list[x509.Certificate]:

@@ -1,7 +1,7 @@
 """A small private CA for one job: a folder for each party, with its certificate, its key and the CA's certificate.
 
-    DIR/ca/cert.pem, key.pem           whoever has this key can be any party; keep it off the parties' hosts
-    DIR/<party>/cert.pem, key.pem, ca.pem    goes to that party, and to nobody else
+DIR/ca/cert.pem, key.pem                 whoever has this key can be any party; keep it off the parties' hosts
+DIR/<party>/cert.pem, key.pem, ca.pem    goes to that party, and to nobody else
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -101,7 +102,7 @@ def renew(folder: Path, party: str, days: int = DAYS) -> None:
     ca, target = _Authority(folder), folder / party
     if not (target / "cert.pem").exists():
         raise UserError(f"{target}: has no certificate to renew; write `cutlayer certs issue {folder} {party}`")
-    names = alternative_names(read_certificate(target / "cert.pem")) or []
+    names = alternative_names(read_certificate(target / "cert.pem")) or ()
     hosts = [name for name in names if not isinstance(name, x509.UniformResourceIdentifier)]
     certificate, key = ca.certify(party, hosts, days, now())
     write_atomically(target / "ca.pem", _pem(ca.certificate))
@@ -115,7 +116,7 @@ def show(path: Path) -> str:
         CertificateError: there is no certificate in it.
     """
     certificate = read_certificate(path)
-    names = alternative_names(certificate) or []
+    names = alternative_names(certificate) or ()
     lines = [
         f"{path}",
         f"  subject  {_common_name(certificate.subject)}",
@@ -215,7 +216,7 @@ def _require_party(party: str) -> None:
         raise UserError(f"{party}: that folder is the CA's own; a party of this name cannot have a folder beside it")
 
 
-def _require_name(kind: object, name: str, where: str) -> None:
+def _require_name(kind: Any, name: str, where: str) -> None:
     try:
         TypeAdapter(kind).validate_python(name)
     except ValidationError as error:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make and read the certificates of a job's parties.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make and read the parties' certificates.")
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the job's certificates.")]
 Days = Annotated[int, typer.Option(min=1, metavar="N", help="How long it holds.")]
