@@ -21,6 +21,7 @@ from support.runs import BREAST_CANCER, Run, changed, cutlayer, finish, free_por
 from support.threads import SECRET, Outcome, Parties, train
 
 from cutlayer import certs
+from cutlayer.check import check
 from cutlayer.common.alignment import OwnIds
 from cutlayer.common.certificates import now
 from cutlayer.common.config import RunFile
@@ -296,6 +297,43 @@ def test_P13_one_side_speaks_plaintext(served: Served, folder: Path) -> None:
     assert examine(address, None) is None
     plain.stop(0).wait()
     assert "does not speak TLS" in said
+
+
+@pytest.mark.parametrize(
+    ("kit", "status", "text"),
+    [
+        ("ours/label_party", 0, "no problem found"),
+        ("other_ca/label_party", 2, "lab: the certificate of the label party"),
+    ],
+)
+def test_P13_check_repeats_the_handshake(
+    *,
+    serve: Callable[..., str],
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    kit: str,
+    status: int,
+    text: str,
+) -> None:
+    here = {"nonlabel_parties.lab.connect": serve(kit), "nonlabel_parties.lab.id_secret": SECRET}
+    run = changed(kits.with_tls(RUN, folder / "ours"), here)
+    assert check(write(tmp_path, run), "lab") == status
+    out, err = capsys.readouterr()
+    assert text in out + err
+    assert "is for party 'lab' of job 'test' and expires in 364 days" in out
+
+
+def test_P13_check_of_a_whole_file_looks_at_all_certificates(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swapped = kits.with_tls(RUN, folder / "ours")
+    sections = swapped["label_party"], swapped["nonlabel_parties"]["lab"]
+    sections[0]["tls"], sections[1]["tls"] = sections[1]["tls"], sections[0]["tls"]
+    assert check(write(tmp_path, swapped)) == 2
+    err = capsys.readouterr().err
+    assert "is for party 'lab' of job 'test', expected one for the label party of job 'test'" in err
+    assert "is for the label party of job 'test', expected one for party 'lab' of job 'test'" in err
 
 
 def test_nobody_there_is_no_problem_of_tls(folder: Path) -> None:
