@@ -420,8 +420,12 @@ def test_P13_processes_end_with_status_2_and_the_reason(folder: Path, tmp_path: 
         *("--out", tmp_path / "o"),
         CUTLAYER_ID_SECRET="s",
     )
+    with channel(address, None, folder / "ours" / "ca" / "cert.pem") as line, pytest.raises(grpc.RpcError):
+        health(line)
     label.send_signal(signal.SIGTERM)
-    assert finish(label)[0] == 143
+    status, said = finish(label)
+    assert status == 143
+    assert "PEER_DID_NOT_RETURN_A_CERTIFICATE" in said  # gRPC's own words, which docs/certificates.md explains
     assert lab.returncode == 2
     assert "was not made by the CA in" in lab.stderr
 
