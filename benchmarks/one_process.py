@@ -66,14 +66,15 @@ class Joint:
 
 
 def main(path: Path) -> None:
-    """Train, and print seconds and the mean loss of the last epoch as JSON."""
+    """Train, and print when each epoch ended, in seconds, and the mean loss of the last one as JSON."""
     torch.set_num_threads(1)
     joint = Joint(run_files.load(path))
-    began = time.monotonic()
-    losses = [joint.step(number) for number in range(1, joint.schedule.steps + 1)]
-    seconds = time.monotonic() - began
-    last = losses[-joint.schedule.steps_per_epoch :]
-    print(json.dumps({"seconds": seconds, "train_loss": sum(last) / len(last)}))
+    per_epoch = joint.schedule.steps_per_epoch
+    ends, losses = [], []
+    for first in range(1, joint.schedule.steps + 1, per_epoch):
+        losses = [joint.step(number) for number in range(first, first + per_epoch)]
+        ends.append(time.monotonic())
+    print(json.dumps({"epoch_ends": ends, "train_loss": sum(losses) / per_epoch}))
 
 
 if __name__ == "__main__":

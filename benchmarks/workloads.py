@@ -5,8 +5,9 @@ Shape suffixes: N rows, C channels, H height, W width.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -56,13 +57,13 @@ class MadeUpRows(Dataset):
         for i in range(self.categorical):
             codes = pa.array(random.integers(self.cardinality, size=self.rows))
             columns[f"c{i}"] = pa.DictionaryArray.from_arrays(codes, names)
-        image = _IMAGE if self.numeric == np.prod(_IMAGE) else None
+        image = _IMAGE if self.numeric == math.prod(_IMAGE) else None
         return Table(ids, pa.table(columns), None, "made-up features", image=image)
 
 
 def bottom_convolutions(inputs: int, width: int) -> nn.Module:
     """Four convolutions, from an image of 3x32x32 numbers to a feature map of 64x8x8, both flat."""
-    assert (inputs, width) == (np.prod(_IMAGE), np.prod(_MAP))
+    assert (inputs, width) == (math.prod(_IMAGE), math.prod(_MAP))
     half = _CHANNELS // 2
     return nn.Sequential(
         nn.Unflatten(1, _IMAGE),
@@ -97,7 +98,7 @@ class Workload:
 
     Attributes:
         aim: training speed of the parties over that of one process, at least.
-        steps: training steps of a full measurement, in epochs of `steps_per_epoch`.
+        epochs: the first one warms up.
         features: options of the data source for the party with the features.
     """
 
@@ -105,7 +106,7 @@ class Workload:
     title: str
     aim: float
     batch_size: int
-    steps: int
+    epochs: int
     steps_per_epoch: int
     cut_width: int
     features: Run
@@ -113,15 +114,17 @@ class Workload:
     bottom_optimizer: Run
     top_model: Run
 
-    def run_file(self, defense: str, *, quick: bool) -> Run:
+    def quick(self) -> Workload:
+        """The same, but only a few steps."""
+        return replace(self, epochs=2, steps_per_epoch=2)
+
+    def run_file(self, defense: str) -> Run:
         """A run file for a label party and one non-label party, `features`."""
-        per_epoch = min(self.steps_per_epoch, 2) if quick else self.steps_per_epoch
-        epochs = 2 if quick else self.steps // per_epoch
-        rows = per_epoch * self.batch_size
+        rows = self.steps_per_epoch * self.batch_size
         return {
             "job": {
                 "name": f"{self.name}-{defense}",
-                "epochs": epochs,
+                "epochs": self.epochs,
                 "batch_size": self.batch_size,
                 "test_fraction": 0.0,
                 "cut_layer": {"width": self.cut_width},
@@ -154,14 +157,14 @@ _MLP: Run = {
 }
 
 WORKLOADS = (
-    Workload(name="mlp-128", title="MLP, B = 128", aim=0.42, batch_size=128, steps=1000, steps_per_epoch=100, **_MLP),
-    Workload(name="mlp-1024", title="MLP, B = 1024", aim=0.45, batch_size=1024, steps=500, steps_per_epoch=50, **_MLP),
+    Workload(name="mlp-128", title="MLP, B = 128", aim=0.42, batch_size=128, epochs=11, steps_per_epoch=100, **_MLP),
+    Workload(name="mlp-1024", title="MLP, B = 1024", aim=0.45, batch_size=1024, epochs=9, steps_per_epoch=50, **_MLP),
     Workload(
         name="wide-deep",
         title="Wide & Deep, B = 1024",
         aim=0.80,
         batch_size=1024,
-        steps=60,
+        epochs=4,
         steps_per_epoch=20,
         cut_width=128,
         features={"numeric": 13, "categorical": 26, "cardinality": 10_000},
@@ -174,10 +177,10 @@ WORKLOADS = (
         title="CNN, B = 128",
         aim=0.90,
         batch_size=128,
-        steps=8,
+        epochs=4,
         steps_per_epoch=4,
-        cut_width=int(np.prod(_MAP)),
-        features={"numeric": int(np.prod(_IMAGE))},
+        cut_width=math.prod(_MAP),
+        features={"numeric": math.prod(_IMAGE)},
         bottom_model={"name": "benchmarks.workloads:bottom_convolutions"},
         bottom_optimizer=_ADAM,
         top_model={"name": "benchmarks.workloads:top_convolutions"},

@@ -71,11 +71,9 @@ class Exchange(Generic[In, Out]):
     # The streams' side.
 
     def arrive(self, party: str) -> Stream:
-        """A stream of `party` opens; an older one is fenced off."""
+        """A stream of `party` opens; an older one is fenced off. Where the session ends, `submit` says so."""
         stream = Stream(party)
         with self._changed:
-            if self._closed:
-                raise self._closed
             if older := self._streams.get(party):
                 older.gone = True
             self._streams[party] = stream

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from cutlayer.common.config import LABEL_PARTY, Choice, Job, LabelPartySection
 from cutlayer.common.errors import PluginError, TrainingError
 from cutlayer.common.models import build_bottom, build_optimizer, build_top
-from cutlayer.common.randomness import Noise, public_seed
+from cutlayer.common.randomness import Noise, public_key, public_seed
 from cutlayer.common.schedule import Schedule, Step
 from cutlayer.common.tables import Features
+from cutlayer.common.tensors import all_finite
 from cutlayer.label_party.aggregation import aggregate, aggregate_width
 from cutlayer.label_party.audit import Audit, Reference, batch_leaks, draw_reference
 from cutlayer.label_party.bound import RunBound
@@ -88,6 +89,7 @@ class LabelTraining:
         self.labels = y_N
         self.bound = RunBound(len(y_N))
         self._secret = secret
+        self._seed = job.seed if section.seed is None else section.seed
         self._evaluated: list[Tensor] = []
         self.defenses: dict[str, Defense] = {party: make_defense(job, section.defense) for party in job.parties}
         self.models = self._build_models(section)
@@ -102,7 +104,7 @@ class LabelTraining:
         self.models.train()
         y_B = self.labels[step.rows]
         z = {party: r.z_Bd.requires_grad_() for party, r in received.items()}
-        torch.manual_seed(public_seed("dropout", self.job.seed, LABEL_PARTY, step.number))
+        torch.default_generator.manual_seed(public_seed("dropout", self.job.seed, LABEL_PARTY, step.number))
         logits_BK = self._logits(step, z)
         loss = self.objective.loss(logits_BK, self._training_labels(y_B))
         if self._optimizer:
@@ -125,7 +127,7 @@ class LabelTraining:
         return self.objective.figures(logits_NK, self.labels[self.schedule.test_rows])
 
     def _build_models(self, section: LabelPartySection) -> nn.ModuleDict:
-        seed = self.job.seed if section.seed is None else section.seed
+        seed = self._seed
         cut = self.job.cut_layer
         width = aggregate_width(cut, self.job.parties, own_features=self._features is not None)
         models = {"top": build_top(section.top_model, width, self.objective.outputs, public_seed("top", seed))}
@@ -155,8 +157,8 @@ class LabelTraining:
             assert g_Bd is not None
             noise = Noise.keyed(self._secret, party, step.number, r.z_digest)
             perturbed = self.defenses[party].defend(g_Bd, y_B, noise=noise)
-            audit_noise = Noise.keyed(self._secret, f"audit/{party}", step.number, r.z_digest)
-            reference = draw_reference(g_Bd, y_B, multiclass=multiclass, noise=audit_noise)
+            draw = Noise(public_key("audit", self._seed, party, step.number))
+            reference = draw_reference(g_Bd, y_B, multiclass=multiclass, noise=draw)
             leaks[party] = batch_leaks(perturbed.g_Bd, y_B, reference, multiclass=multiclass)
             self.bound.add(party, step.rows, self.defenses[party].telemetry())
             granted = self.job.granted(party).clean_positive_gradient
@@ -169,7 +171,7 @@ class LabelTraining:
             raise TrainingError(
                 f"step {step.number}: the top model's output does not depend on every party's activations"
             )
-        if not bool(loss.isfinite()) or not all(bool(g.isfinite().all()) for g in gradients):
+        if not all(map(all_finite, [loss.detach(), *gradients])):
             raise TrainingError(
                 f"step {step.number}: the loss or a gradient is not finite; nothing was sent and no weight changed. "
                 "Lower the learning rates, or standardise the features"

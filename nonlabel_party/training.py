@@ -14,6 +14,7 @@ from cutlayer.common.models import build_bottom, build_optimizer
 from cutlayer.common.randomness import public_seed
 from cutlayer.common.schedule import Step
 from cutlayer.common.tables import Features
+from cutlayer.common.tensors import all_finite
 
 
 class BottomTraining:
@@ -44,10 +45,10 @@ class BottomTraining:
         """
         training = step.kind == "train"
         self.model.train(training)
-        torch.manual_seed(public_seed("dropout", self._job.seed, self._party, step.number))
+        torch.default_generator.manual_seed(public_seed("dropout", self._job.seed, self._party, step.number))
         with torch.set_grad_enabled(training):
             z_Bd: Tensor = self.model(self.features_of(step))
-        if not bool(torch.isfinite(z_Bd.detach()).all()):
+        if not all_finite(z_Bd.detach()):
             raise TrainingError(
                 f"step {step.number}: an activation is not finite; lower this party's learning rate, "
                 "or standardise its features"

@@ -1,4 +1,4 @@
-"""Connections that break, stall or change bytes: the same weights in the end, or a clear error; never wrong training."""
+"""Connections that break, stall or change bytes: the same weights in the end, or a clear error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from faults.proxy import CutAt, FlipAt, Proxy
+from faults.proxy import CutAt, Direction, FlipAt, Proxy
 from support.runs import BREAST_CANCER, Run, changed
 from support.threads import Outcome, Parties, train
 
@@ -62,7 +62,7 @@ def require_same_weights(outcome: Outcome, undisturbed: Outcome) -> None:
 @pytest.mark.parametrize("direction", ["up", "down"])
 @pytest.mark.parametrize("byte", [1_000, 13_000, 20_001, 31_111])
 def test_P07_P02_cut_connection_is_opened_again(
-    through_proxy: Begin, undisturbed: Outcome, direction: str, byte: int
+    through_proxy: Begin, undisturbed: Outcome, direction: Direction, byte: int
 ) -> None:
     proxy, parties = through_proxy(RUN)
     cut = CutAt(byte)
@@ -115,7 +115,7 @@ def test_P08_blackhole_that_stays_ends_both_in_bounded_time(through_proxy: Begin
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
-def test_flipped_bit_in_a_tensor_is_noticed(through_proxy: Begin, direction: str) -> None:
+def test_flipped_bit_in_a_tensor_is_noticed(through_proxy: Begin, direction: Direction) -> None:
     # No defense: the flipped byte is in the numbers of a matrix, 200 bytes after the fields that say 64 rows, width 8.
     proxy, parties = through_proxy(RUN)
     flip = FlipAt(b"\x08\x40\x10\x08\x18\x01", 200)

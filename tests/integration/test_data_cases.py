@@ -75,8 +75,7 @@ def test_duplicate_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     run = pair(tmp_path, LABEL_IDS, [*LABEL_IDS, *LABEL_IDS[:10]])
     status, text = checked(tmp_path, run, capsys)
     assert status == 2
-    assert "10 of 70 rows have an id that another row has" in text
-    assert "partner.csv" in text
+    assert "10 ids occur more than once in partner.csv, column 'id'; keep one row for each id" in text
     outcome = train(tmp_path, run)
     assert isinstance(outcome.errors["lab"], DataError)
     assert "partner.csv" in outcome.error("lab")
@@ -99,7 +98,7 @@ def test_labels_of_words_need_positive(tmp_path: Path, capsys: pytest.CaptureFix
     assert status == 2
     assert "`positive: Yes`" in text
     assert "No" in text
-    outcome = train(tmp_path, run)
+    outcome = train(tmp_path, changed(run, {"nonlabel_parties.lab.timeouts": {"connect_s": 1}}))
     assert "`positive: Yes`" in outcome.error("label_party")
     assert "Yes" not in texts(outcome, ["lab"])
 
@@ -177,7 +176,8 @@ def test_rare_positives_with_marvell(tmp_path: Path) -> None:
     )
     outcome = train(tmp_path, run).require_success()
     audit = summary(outcome.out)["leak"]["audit"]["norm"]["cut"]
-    assert audit["skipped"] > audit["batches"] - audit["skipped"] >= 0
+    assert audit["batches"] + audit["skipped"] == 20
+    assert audit["skipped"] > audit["batches"] > 0
     require_discreet(texts(outcome), numbers(0, 400))
 
 

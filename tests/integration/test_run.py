@@ -81,7 +81,7 @@ def test_summary_keys(plain: Done) -> None:
         *("samples_per_second", "bytes", "parties"),
     } <= found.keys()
     assert found["utility"].keys() == {"test_auc", "test_loss", "train_loss", "test_accuracy"}
-    assert found["bound"].keys() >= {"per_step_leak_auc", "whole_run_leak_auc", "sum_kl"}
+    assert found["bound"] is None
     assert found["steps"] == 16
     assert found["rows"] == 455
     assert found["bytes"]["activations"] == 2 * 569 * 8 * 4
@@ -154,6 +154,7 @@ def test_same_seeds_and_secret_give_the_same_bits(twins: list[Done]) -> None:
         assert histories[0] == histories[1]
     assert (first / "metrics.jsonl").read_text() == (second / "metrics.jsonl").read_text()
     figures = [summary(out) for out in (first, second)]
+    assert figures[0]["bound"].keys() >= {"per_step_leak_auc", "whole_run_leak_auc", "sum_kl"}
     for found in figures:
         for of_this_run in ("seconds", "samples_per_second", "parties"):
             del found[of_this_run]

@@ -1,20 +1,42 @@
-"""All parties of a run as threads of the test's process, over real sockets: what a process adds is not under test."""
+"""All parties of a run as threads of the test's process, over real sockets: what a process adds is not under test.
+
+Threads share torch's generator. So whatever seeds it and draws from it, for initial weights or dropout, does so alone.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from cutlayer.common import run_files
 from cutlayer.common.config import LABEL_PARTY
+from cutlayer.common.models import build
 from cutlayer.label_party.process import LabelParty
+from cutlayer.label_party.training import LabelTraining
 from cutlayer.nonlabel_party.process import NonlabelParty
+from cutlayer.nonlabel_party.training import BottomTraining
 from support.runs import Run, changed, free_port, write
 
 SECRET = "tests share this"
+
+T = TypeVar("T")
+_GENERATOR = threading.RLock()
+
+
+def _alone(work: Callable[..., T]) -> Callable[..., T]:
+    def alone(*args: Any, **kwargs: Any) -> T:
+        with _GENERATOR:
+            return work(*args, **kwargs)
+
+    return alone
+
+
+for owner, name in ((build, "build_checked"), (BottomTraining, "forward"), (LabelTraining, "step")):
+    setattr(owner, name, _alone(getattr(owner, name)))
 
 
 @dataclass
@@ -37,10 +59,9 @@ class Outcome:
         return (self.out / party / "model" / "model.safetensors").read_bytes()
 
     def require_success(self) -> Outcome:
-        """Fail with the first error, if there is one."""
-        for error in self.errors.values():
-            if error is not None:
-                raise error
+        """Fail with all errors, if there is one."""
+        errors = {party: repr(error) for party, error in self.errors.items() if error is not None}
+        assert not errors, errors
         return self
 
 
@@ -49,23 +70,27 @@ class Parties:
 
     Args:
         connect: makes the address to connect to from the label party's own, for a proxy between them.
+        at: for some parties, what is different in their own copy of the run file.
     """
 
     def __init__(
-        self, folder: Path, run: Run, *, connect: Callable[[str], str] | None = None, secret: str | None = SECRET
+        self,
+        folder: Path,
+        run: Run,
+        *,
+        connect: Callable[[str], str] | None = None,
+        at: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         sections = ["label_party", *(f"nonlabel_parties.{name}" for name in run["nonlabel_parties"])]
-        if secret is not None:
-            run = changed(run, {f"{section}.id_secret": secret for section in sections})
-        self.run_file = run_files.load(write(folder, run))
+        run = changed(run, {f"{section}.id_secret": SECRET for section in sections})
+        self._files = {
+            name: run_files.load(write(folder, changed(run, (at or {}).get(name, {})), f"{name}.yaml"))
+            for name in (LABEL_PARTY, *run["job"]["parties"])
+        }
         self.address = f"127.0.0.1:{free_port()}"
         self.outcome = Outcome(folder / "out")
-        reachable = connect(self.address) if connect else self.address
-        self.threads = [threading.Thread(target=self._run, args=(LABEL_PARTY, self._label_party))]
-        for name in run["job"]["parties"]:
-            self.threads.append(
-                threading.Thread(target=self._run, args=(name, lambda n=name: self._other(n, reachable)))
-            )
+        self._reachable = connect(self.address) if connect else self.address
+        self.threads = [threading.Thread(target=self._run, args=(name,), daemon=True) for name in self._files]
         for thread in self.threads:
             thread.start()
 
@@ -77,18 +102,16 @@ class Parties:
             assert not thread.is_alive(), f"a party did not end within {timeout} s"
         return self.outcome
 
-    def _run(self, name: str, body: Callable[[], None]) -> None:
+    def _run(self, name: str) -> None:
+        out, run_file = self.outcome.out, self._files[name]
         try:
-            body()
+            if name == LABEL_PARTY:
+                LabelParty(run_file, out, self.address, events=False).run()
+            else:
+                NonlabelParty(run_file, name, out, self._reachable, events=False).run()
             self.outcome.errors[name] = None
         except BaseException as error:
             self.outcome.errors[name] = error
-
-    def _label_party(self) -> None:
-        LabelParty(self.run_file, self.outcome.out, self.address, events=False).run()
-
-    def _other(self, name: str, address: str) -> None:
-        NonlabelParty(self.run_file, name, self.outcome.out, address, events=False).run()
 
 
 def train(folder: Path, run: Run, *, timeout: float = 60) -> Outcome:

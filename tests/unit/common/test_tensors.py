@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cutlayer.common.errors import FrameError, TrainingError
 from cutlayer.common.limits import CHUNK_BYTES
-from cutlayer.common.tensors import MatrixReader, _require_little_endian, matrices_digest, to_matrices
+from cutlayer.common.tensors import MatrixReader, _require_little_endian, all_finite, matrices_digest, to_matrices
 from cutlayer.v1 import matrix_pb2
 from cutlayer.v1.matrix_pb2 import Matrix
 
@@ -275,6 +275,22 @@ def test_what_is_not_finite_is_never_sent_and_the_error_stays_at_home(encoding: 
         to_matrices(t_Bd, encoding)
     assert caught.value.wire_status is None
     assert "2" not in str(caught.value)
+
+
+@untimed
+@given(st.lists(st.floats(width=32), min_size=1, max_size=40), st.booleans())
+def test_all_finite_tells_what_isfinite_tells(flat: list[float], as_matrix: bool) -> None:
+    t = torch.tensor(flat, dtype=torch.float32)
+    assert all_finite(t.view(1, -1) if as_matrix else t) == bool(t.isfinite().all())
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("place", range(0, 300, 7))
+def test_all_finite_finds_one_number_among_many(place: int, number: float) -> None:
+    t = torch.ones(300)
+    assert all_finite(t)
+    t[place] = number
+    assert not all_finite(t)
 
 
 values = {

@@ -110,7 +110,7 @@ def test_closing_reaches_everyone_who_waits_or_comes_later() -> None:
     assert isinstance(outcome[0], Closed)
     assert (outcome[0].reason, outcome[0].party) == ("PARTY_LOST", "bank")
     with pytest.raises(Closed):
-        exchange.arrive("bank")
+        exchange.submit(exchange.arrive("bank"), 1, "z")
 
 
 def test_closing_does_not_wait_for_a_stream_that_hangs() -> None:
