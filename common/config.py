@@ -33,6 +33,7 @@ LABEL_PARTY = "label_party"
 ID_SECRET_VARIABLE = "CUTLAYER_ID_SECRET"  # noqa: S105 - the name of a variable
 
 PartyName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+JobName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
 Address = Annotated[str, StringConstraints(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}$")]
 
 
@@ -99,7 +100,7 @@ class GrantedKnowledge(Section):
 class Job(Section):
     """What all parties agree on."""
 
-    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
+    name: JobName
     task: Literal["binary", "multiclass"] = "binary"
     classes: Annotated[int, Field(ge=2)] = 2
     epochs: PositiveInt
@@ -181,10 +182,20 @@ class DataSource(BaseModel):
         return dict(self.model_extra or {})
 
 
+class TlsFiles(Section):
+    """A party's certificate, its key, and the CA that all certificates of the job come from; PEM."""
+
+    ca: Path
+    cert: Path
+    key: Path
+
+
 class PartySection(Section):
     """What both kinds of party have.
 
     Attributes:
+        tls: proves who this party is, and encrypts the line; without it only loopback addresses are allowed.
+        insecure: allows another address without `tls`.
         id_secret: shared by the parties, keys the id digests; or the variable CUTLAYER_ID_SECRET.
         seed: private seed of this party's initial weights; by default they follow from `job.seed`.
         threads: torch threads.
@@ -196,6 +207,14 @@ class PartySection(Section):
     seed: NonNegativeInt | None = None
     threads: PositiveInt = 1
     timeouts: Timeouts = Timeouts()
+    tls: TlsFiles | None = None
+    insecure: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> PartySection:
+        if self.tls and self.insecure:
+            raise ValueError("tls and insecure: true are given, which contradict each other; remove one")
+        return self
 
     def shared_secret(self) -> bytes:
         """The secret for id digests.

@@ -3,6 +3,7 @@
     CutlayerError
     ├── UserError                 exit 2   the user's input is wrong; the message says where and what to write
     │   ├── ConfigError                    the run file
+    │   ├── CertificateError               a certificate or key, our own or the other side's
     │   ├── DataError                      a data file or a column of it
     │   └── PluginError                    a defense, attack, model or dataset: name or option
     ├── AlignmentError            exit 2   the parties' rows do not match
@@ -43,6 +44,10 @@ class UserError(CutlayerError):
 
 class ConfigError(UserError):
     """The run file is wrong; the message names the file and the key."""
+
+
+class CertificateError(UserError):
+    """A certificate or a key is wrong, our own or the other side's; the message says how and what to do."""
 
 
 class DataError(UserError):

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from cutlayer.common.config import LabelPartySection, PartySection, RunFile
+from cutlayer.common.config import LabelPartySection, PartySection, RunFile, TlsFiles
 from cutlayer.common.errors import ConfigError
 
 
@@ -29,7 +29,7 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def load(path: Path) -> RunFile:
-    """Read and validate a run file; relative `path` and `noise_secret` values are taken from the file's folder.
+    """Read and validate a run file; relative paths in it are taken from the file's folder.
 
     Raises:
         ConfigError: unreadable, not YAML, or wrong; the message names the file, the key and what is expected.
@@ -67,6 +67,8 @@ def _resolve_paths(run_file: RunFile, folder: Path) -> RunFile:
         update: dict[str, Any] = {}
         if isinstance(path := section.data.options.get("path"), str):
             update["data"] = section.data.model_copy(update={"path": str(folder / path)})
+        if section.tls:
+            update["tls"] = TlsFiles(**{name: folder / path for name, path in section.tls})
         if isinstance(section, LabelPartySection) and section.noise_secret:
             update["noise_secret"] = folder / section.noise_secret
         return update

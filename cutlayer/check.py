@@ -13,9 +13,10 @@ from torch import nn
 
 from cutlayer.common import run_files
 from cutlayer.common.alignment import OwnIds
+from cutlayer.common.certificates import Identity
 from cutlayer.common.config import LABEL_PARTY, Choice, LabelPartySection, NonlabelPartySection, PartySection, RunFile
 from cutlayer.common.datasets import load_table
-from cutlayer.common.errors import AlignmentError, UserError
+from cutlayer.common.errors import AlignmentError, CertificateError, UserError
 from cutlayer.common.files import load_secret
 from cutlayer.common.labels import Labels, read_labels, require_classes
 from cutlayer.common.models import build_bottom, build_optimizer, build_top
@@ -23,6 +24,8 @@ from cutlayer.common.process import print_error
 from cutlayer.common.progress import human_bytes
 from cutlayer.common.schedule import Schedule
 from cutlayer.common.tables import Table, prepare
+from cutlayer.common.tls import own_certificate
+from cutlayer.common.tls_probe import examine
 from cutlayer.label_party.aggregation import aggregate_width
 from cutlayer.label_party.objectives import CrossEntropy
 from cutlayer.label_party.rows import PartyIds, find_common_rows, require_rows
@@ -33,6 +36,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _CONNECT_TIMEOUT_S = 3.0
+_LOCAL = "127.0.0.1:0"  # where `run` lets the others connect, whatever the file says
 _SEED = 0  # of initial weights that nobody will train
 _SECRET = b"compares ids within this process"
 
@@ -127,6 +131,7 @@ class _Party:
         self._attempt(self._try_defense, section)
         self._attempt(self._try_top, section)
         self._attempt(_try_noise_secret, section)
+        self._attempt(self._own_certificate, section, "label_party.listen", section.listen)
         table = self._attempt(self._read_table, section)
         if table is None:
             return None
@@ -144,6 +149,8 @@ class _Party:
         )
         for choice in section.attacks:
             self._attempt(make_attack, self._job, self._job.granted(self._name), choice)
+        where, reached = f"nonlabel_parties.{self._name}.connect", section.connect if self._alone else _LOCAL
+        self._attempt(self._own_certificate, section, where, reached)
         if self._alone:
             self._say(_reachability(section.connect))
         table = self._attempt(self._read_table, section)
@@ -151,6 +158,15 @@ class _Party:
             return None
         self._attempt(self._try_bottom, section, section.bottom_model, table)
         return self._attempt(OwnIds, table.ids, _SECRET)
+
+    def _own_certificate(self, section: PartySection, where: str, address: str) -> None:
+        """Whether the line is protected; for a party alone also whether TLS to the label party works."""
+        own = own_certificate(section, Identity(self._job.name, self._name), where, address, self._say)
+        if own is None:
+            return
+        self._say(f"certificate {own.files.cert} is for {own.owner} and expires in {own.days_left} days")
+        if self._alone and isinstance(section, NonlabelPartySection) and (problem := examine(address, own)):
+            raise CertificateError(problem)
 
     def _section_of(self, name: str) -> LabelPartySection | NonlabelPartySection:
         return self._run_file.label_section() if name == LABEL_PARTY else self._run_file.nonlabel_section(name)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from cutlayer import __version__
+from cutlayer import __version__, certs_commands
 
 app = typer.Typer(
     name="cutlayer",
@@ -22,6 +22,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(certs_commands.app, name="certs")
 
 
 class Family(StrEnum):

@@ -11,6 +11,7 @@ from grpc_reflection.v1alpha import reflection
 from cutlayer.common.channel import server_options
 from cutlayer.common.config import Job, LabelPartySection
 from cutlayer.common.errors import ConfigError
+from cutlayer.common.tls import OwnCertificate, server_credentials
 from cutlayer.label_party.server import LabelPartyServicer
 from cutlayer.v1 import training_pb2, training_pb2_grpc
 
@@ -18,13 +19,20 @@ SERVICE = training_pb2.DESCRIPTOR.services_by_name["LabelPartyService"].full_nam
 
 
 class Listener:
-    """The gRPC server around the servicer, with health and reflection.
+    """The gRPC server around the servicer, with health and reflection; plaintext where `own` is None.
 
     Raises:
         ConfigError: the address of `label_party.listen` cannot be bound.
     """
 
-    def __init__(self, job: Job, section: LabelPartySection, listen: str, servicer: LabelPartyServicer) -> None:
+    def __init__(
+        self,
+        job: Job,
+        section: LabelPartySection,
+        listen: str,
+        servicer: LabelPartyServicer,
+        own: OwnCertificate | None,
+    ) -> None:
         workers = 3 * len(job.parties) + 5  # a stream, its successor, Leave; and some for health
         frame_bytes = max(job.limits(party).frame_bytes for party in job.parties)
         self._health = health.HealthServicer()
@@ -38,13 +46,18 @@ class Listener:
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         host = listen.rpartition(":")[0]
         try:
-            self.address = f"{host}:{self._server.add_insecure_port(listen)}"
+            self.address = f"{host}:{self._add_port(listen, own)}"
         except RuntimeError as error:
             raise ConfigError(
                 f"label_party.listen: cannot listen on {listen}: the port is taken, or it is no address of this machine"
             ) from error
         self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         self._server.start()
+
+    def _add_port(self, listen: str, own: OwnCertificate | None) -> int:
+        if own is None:
+            return self._server.add_insecure_port(listen)
+        return self._server.add_secure_port(listen, server_credentials(own))
 
     def ready(self) -> None:
         """Tell health probes that parties are served."""

@@ -16,6 +16,7 @@ import typer
 
 from cutlayer.common import run_files
 from cutlayer.common.alignment import OwnIds
+from cutlayer.common.certificates import Identity
 from cutlayer.common.config import LABEL_PARTY, RunFile
 from cutlayer.common.datasets import load_table
 from cutlayer.common.errors import AlignmentError, ConfigError, Interrupted, PeerError
@@ -26,8 +27,10 @@ from cutlayer.common.process import peak_rss_bytes, run_party
 from cutlayer.common.schedule import Schedule, Step
 from cutlayer.common.tables import Features, Table, prepare
 from cutlayer.common.telemetry import Telemetry, make_display
+from cutlayer.common.tls import OwnCertificate, own_certificate
 from cutlayer.label_party.exchange import Exchange
 from cutlayer.label_party.listener import Listener
+from cutlayer.label_party.peers import admit_anyone, admit_by_certificate
 from cutlayer.label_party.results import RunFigures, run_record, summary_record
 from cutlayer.label_party.row_messages import HeldRows
 from cutlayer.label_party.rows import CommonRows, PartyIds, find_common_rows, require_rows
@@ -77,8 +80,10 @@ class LabelParty:
         with DirectoryLock(self._folder), self._telemetry:
             secret = self._section.shared_secret()
             exchange: PartyExchange = Exchange(self._job.parties, self._section.timeouts, self._telemetry.info)
-            servicer = LabelPartyServicer(self._job, exchange, secret, self._telemetry)
-            server = Listener(self._job, self._section, self._listen, servicer)
+            own = self._own_certificate()
+            admit = admit_anyone if own is None else admit_by_certificate(self._job.name)
+            servicer = LabelPartyServicer(self._job, exchange, secret, self._telemetry, admit)
+            server = Listener(self._job, self._section, self._listen, servicer, own)
             try:
                 self._telemetry.listening(server.address)
                 table, labels = self._load()
@@ -95,6 +100,11 @@ class LabelParty:
                 raise
             finally:
                 server.stop()
+
+    def _own_certificate(self) -> OwnCertificate | None:
+        owner = Identity(self._job.name, LABEL_PARTY)
+        warn = self._telemetry.warning
+        return own_certificate(self._section, owner, "label_party.listen", self._listen, warn)
 
     def _load(self) -> tuple[Table, Labels]:
         table = load_table(self._section.data)

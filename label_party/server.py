@@ -22,6 +22,7 @@ from cutlayer.common.session import (
     PROTOCOL,
     AnswerAgain,
     Compute,
+    Greeting,
     LabelPartyLink,
     Terms,
     check_terms,
@@ -30,6 +31,7 @@ from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.tensors import MatrixReader, matrices_digest, to_matrices
 from cutlayer.common.wire import greeting_of
 from cutlayer.label_party.exchange import Closed, Exchange, Stream, StreamGone
+from cutlayer.label_party.peers import Admission, admit_anyone
 from cutlayer.label_party.row_messages import HeldRows, held_frames, read_ids
 from cutlayer.label_party.rows import PartyIds
 from cutlayer.label_party.training import Received, Release
@@ -63,13 +65,17 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
 
     Args:
         secret: the shared secret of the row ids.
+        admit: raises unless the peer of a call may be the party that it says it is.
     """
 
-    def __init__(self, job: Job, exchange: PartyExchange, secret: bytes, telemetry: Telemetry) -> None:
+    def __init__(
+        self, job: Job, exchange: PartyExchange, secret: bytes, telemetry: Telemetry, admit: Admission = admit_anyone
+    ) -> None:
         self._job = job
         self._exchange = exchange
         self._secret = secret
         self._telemetry = telemetry
+        self._admit = admit
         self._schedule: Schedule | None = None
         self.links: dict[str, Link] = {}
 
@@ -87,7 +93,7 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
     ) -> Iterator[training_pb2.AlignRowsResponse]:
         """Takes a party's id digests; answers which of them all parties hold."""
         with self._boundary(context):
-            greeting = greeting_of(_first(request_iterator))
+            greeting = self._greeting(_first(request_iterator), context)
             check_terms(greeting, self._terms(greeting.party, None, None))
             with self._stream(greeting.party, context) as stream:
                 self._telemetry.info(f"{greeting.party} has connected (version {greeting.package_version})")
@@ -103,7 +109,7 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
     ) -> Iterator[training_pb2.TrainResponse]:
         """Takes one activation after another; answers each with what the training loop released."""
         with self._boundary(context):
-            greeting = greeting_of(_first(request_iterator))
+            greeting = self._greeting(_first(request_iterator), context)
             link = self._link(greeting.party)
             with link.lock:  # before the stream takes over: who is refused must not end the stream of the true party
                 next_step = link.session.on_greeting(greeting)
@@ -118,7 +124,7 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
     def Leave(self, request: training_pb2.LeaveRequest, context: grpc.ServicerContext) -> training_pb2.LeaveResponse:
         """Notes that a party ends."""
         with self._boundary(context):
-            greeting = greeting_of(request.hello)
+            greeting = self._greeting(request.hello, context)
             check_terms(greeting, self._terms(greeting.party, None, None))
             self._exchange.leave(greeting.party, _LEAVING.get(request.goodbye.reason, "has failed"))
         return training_pb2.LeaveResponse()
@@ -189,6 +195,11 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         return self._schedule.rows_digest(step)
 
     # Who is there, and what may cross the wire.
+
+    def _greeting(self, hello: session_pb2.Hello, context: grpc.ServicerContext) -> Greeting:
+        greeting = greeting_of(hello)
+        self._admit(context, greeting.party)
+        return greeting
 
     def _terms(self, party: str, rows_count: int | None, rows_digest: bytes | None) -> Terms:
         if party not in self._job.parties:

@@ -14,16 +14,16 @@ import numpy.typing as npt
 
 from cutlayer import __version__
 from cutlayer.common import alignment
-from cutlayer.common.channel import ALIGN_CHUNK_BYTES, BROKEN, client_options
+from cutlayer.common.channel import ALIGN_CHUNK_BYTES, BROKEN
 from cutlayer.common.errors import AlignmentError, FrameError, PeerError
 from cutlayer.common.limits import Limits, Timeouts
 from cutlayer.common.session import PROTOCOL, Greeting, NonlabelPartyLink, Terms
 from cutlayer.common.tensors import MatrixReader, matrices_digest
+from cutlayer.common.tls import OwnCertificate
 from cutlayer.common.wire import form_name, form_of, hello_of
+from cutlayer.nonlabel_party.connection import Connection
 from cutlayer.nonlabel_party.watchdog import Watchdog
-from cutlayer.v1 import matrix_pb2, session_pb2, training_pb2, training_pb2_grpc
-
-_REPORT_EVERY_S = 5.0
+from cutlayer.v1 import matrix_pb2, session_pb2, training_pb2
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class LabelPartyClient:
         address: host:port of the label party.
         terms: what both sides must mean; without rows until `align` has run.
         report: told in words when this party has to wait.
+        own: this party's certificate; None for plaintext.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class LabelPartyClient:
         timeouts: Timeouts,
         encoding: str,
         report: Callable[[str], None],
+        own: OwnCertificate | None = None,
     ) -> None:
         self._address = address
         self._terms = terms
@@ -67,8 +69,7 @@ class LabelPartyClient:
         self._timeouts = timeouts
         self._encoding = encoding
         self._report = report
-        self._channel = grpc.insecure_channel(address, options=client_options(limits.frame_bytes, timeouts))
-        self._stub = training_pb2_grpc.LabelPartyServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._connection = Connection(address, limits.frame_bytes, timeouts, own, report)
         self._watchdog = Watchdog()
         self._aligning: _Stream | None = None
         self._training: _Stream | None = None
@@ -86,12 +87,13 @@ class LabelPartyClient:
 
         Raises:
             AlignmentError: none is held by all. PeerError: the label party is not there or ended the session.
+            CertificateError: TLS to the label party cannot work.
         """
         lost_at = float("-inf")
         while True:
-            self._await_label_party()
+            self._connection.await_label_party()
             opened = time.monotonic()
-            stream = _Stream(self._stub.AlignRows, self._watchdog, self._timeouts.connect_s)
+            stream = _Stream(self._connection.stub.AlignRows, self._watchdog, self._timeouts.connect_s)
             try:
                 stream.send(training_pb2.AlignRowsRequest(hello=hello_of(self._greeting())), *_id_frames(own))
                 held, form = _read_held(stream, len(own.digests))
@@ -115,6 +117,7 @@ class LabelPartyClient:
 
         Raises:
             PeerError: the label party is lost, has ended the session, or refused a message.
+            CertificateError: the line broke, and TLS cannot bring it back.
         """
         assert self._link is not None
         history = self._link.activation(step, matrices_digest(matrices))
@@ -147,7 +150,7 @@ class LabelPartyClient:
         goodbye = session_pb2.Goodbye(reason=f"REASON_{reason}")
         request = training_pb2.LeaveRequest(hello=hello_of(self._greeting()), goodbye=goodbye)
         try:
-            self._stub.Leave(request, timeout=self._timeouts.goodbye_s)
+            self._connection.stub.Leave(request, timeout=self._timeouts.goodbye_s)
         except grpc.RpcError:
             return  # it is gone, and that is what it was to be told
 
@@ -156,7 +159,7 @@ class LabelPartyClient:
         for stream in (self._aligning, self._training):
             if stream:
                 stream.end()
-        self._channel.close()
+        self._connection.close()
 
     def _greeting(self) -> Greeting:
         if self._link is not None:
@@ -164,25 +167,11 @@ class LabelPartyClient:
         terms = self._terms
         return Greeting(PROTOCOL, __version__, terms.party, terms.job_digest, terms.cut_width, None, None, 0, b"")
 
-    def _await_label_party(self) -> None:
-        deadline = time.monotonic() + self._timeouts.connect_s
-        ready = grpc.channel_ready_future(self._channel)
-        while True:
-            try:
-                ready.result(timeout=_REPORT_EVERY_S)
-                return
-            except grpc.FutureTimeoutError:
-                if time.monotonic() > deadline:
-                    raise PeerError(
-                        f"no label party at {self._address} within {self._timeouts.connect_s:g} s: "
-                        "is it running, is the address of `connect` right, is the port open?"
-                    ) from None
-                self._report(f"waiting for the label party at {self._address}")
-
     def _open(self) -> _Stream:
         assert self._link is not None
         limits = self._timeouts  # the label party itself may have to wait for another party this long
-        stream = _Stream(self._stub.Train, self._watchdog, limits.stall_s + limits.reconnect_s + limits.goodbye_s)
+        patience_s = limits.stall_s + limits.reconnect_s + limits.goodbye_s
+        stream = _Stream(self._connection.stub.Train, self._watchdog, patience_s)
         stream.send(training_pb2.TrainRequest(hello=hello_of(self._greeting())))
         welcome = self._next(stream, "welcome")
         if not welcome.HasField("next_step"):
@@ -227,6 +216,7 @@ class LabelPartyClient:
             ) from None
         if lost_for < 0.01:
             self._report(f"lost the label party {when}; reconnecting")
+        self._connection.after_break()
         self.traffic.reopened += 1
         time.sleep(min(0.1 + lost_for, 1.0))
 

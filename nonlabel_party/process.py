@@ -13,6 +13,7 @@ import typer
 
 from cutlayer.common import run_files
 from cutlayer.common.alignment import OwnIds, rows_digest
+from cutlayer.common.certificates import Identity
 from cutlayer.common.config import RunFile
 from cutlayer.common.datasets import load_table
 from cutlayer.common.errors import ConfigError, Interrupted
@@ -23,6 +24,7 @@ from cutlayer.common.schedule import Schedule
 from cutlayer.common.session import Terms
 from cutlayer.common.tables import Features, Table, prepare
 from cutlayer.common.telemetry import Progress, Telemetry, make_display
+from cutlayer.common.tls import own_certificate
 from cutlayer.nonlabel_party.client import LabelPartyClient
 from cutlayer.nonlabel_party.curiosity import Curiosity
 from cutlayer.nonlabel_party.training import BottomTraining
@@ -60,20 +62,14 @@ class NonlabelParty:
         self._section = run_file.nonlabel_section(name)
         self._folder = private_folder(out / name)
         self._telemetry = Telemetry(name, self._folder, make_display(events))
-        self._client = LabelPartyClient(
-            connect or self._section.connect,
-            self._terms(None, None),
-            self._job.limits(name),
-            self._section.timeouts,
-            self._job.cut_layer.encoding,
-            self._telemetry.info,
-        )
+        self._address = connect or self._section.connect
         self._began = time.monotonic()
 
     def run(self) -> None:
         """Everything from start to end; raises what ends the run."""
         torch.set_num_threads(self._section.threads)
         with DirectoryLock(self._folder), self._telemetry:
+            self._client = self._make_client()
             try:
                 self._run()
                 self._client.leave("FINISHED")
@@ -82,6 +78,18 @@ class NonlabelParty:
                 raise
             finally:
                 self._client.close()
+
+    def _make_client(self) -> LabelPartyClient:
+        owner, where = Identity(self._job.name, self._name), f"nonlabel_parties.{self._name}.connect"
+        return LabelPartyClient(
+            self._address,
+            self._terms(None, None),
+            self._job.limits(self._name),
+            self._section.timeouts,
+            self._job.cut_layer.encoding,
+            self._telemetry.info,
+            own_certificate(self._section, owner, where, self._address, self._telemetry.warning),
+        )
 
     def _run(self) -> None:
         curiosity = Curiosity(
