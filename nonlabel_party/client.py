@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
@@ -15,8 +15,10 @@ import numpy.typing as npt
 from cutlayer import __version__
 from cutlayer.common import alignment
 from cutlayer.common.channel import ALIGN_CHUNK_BYTES, BROKEN, client_options
-from cutlayer.common.errors import AlignmentError, FrameError, PeerError
+from cutlayer.common.errors import AlignmentError, FrameError, PeerError, RolledBack
+from cutlayer.common.history import LinkState
 from cutlayer.common.limits import Limits, Timeouts
+from cutlayer.common.process import end_requested
 from cutlayer.common.session import PROTOCOL, Greeting, NonlabelPartyLink, Terms
 from cutlayer.common.tensors import MatrixReader, matrices_digest
 from cutlayer.common.wire import form_name, form_of, hello_of
@@ -33,6 +35,7 @@ class Answer:
     gradient: MatrixReader | None
     knowledge: training_pb2.Knowledge | None
     metrics: dict[str, float]
+    checkpoint: bool = False  # the label party has saved this step, and so must this party
 
 
 @dataclass
@@ -69,7 +72,7 @@ class LabelPartyClient:
         self._report = report
         self._channel = grpc.insecure_channel(address, options=client_options(limits.frame_bytes, timeouts))
         self._stub = training_pb2_grpc.LabelPartyServiceStub(self._channel)  # type: ignore[no-untyped-call]
-        self._watchdog = Watchdog()
+        self._watchdog = Watchdog(end_requested, timeouts.goodbye_s)
         self._aligning: _Stream | None = None
         self._training: _Stream | None = None
         self._link: NonlabelPartyLink | None = None
@@ -81,20 +84,28 @@ class LabelPartyClient:
         assert self._link is not None
         return self._link.history
 
-    def align(self, own: alignment.OwnIds, origin: str) -> npt.NDArray[np.bool_]:
-        """Which of this party's sorted ids all parties hold, (N,).
+    def align(
+        self, own: alignment.OwnIds, origin: str, durable_steps: tuple[int, ...], patience_s: float | None = None
+    ) -> tuple[npt.NDArray[np.bool_], int]:
+        """Which of this party's sorted ids all parties hold, (N,), and the step after which all go on.
+
+        Args:
+            durable_steps: of which this party holds a checkpoint.
+            patience_s: how long to wait for the label party in place of `connect_s`.
 
         Raises:
             AlignmentError: none is held by all. PeerError: the label party is not there or ended the session.
         """
+        self._forget()
         lost_at = float("-inf")
         while True:
-            self._await_label_party()
+            self._await_label_party(patience_s or self._timeouts.connect_s)
             opened = time.monotonic()
             stream = _Stream(self._stub.AlignRows, self._watchdog, self._timeouts.connect_s)
             try:
-                stream.send(training_pb2.AlignRowsRequest(hello=hello_of(self._greeting())), *_id_frames(own))
-                held, form = _read_held(stream, len(own.digests))
+                greeting = replace(self._greeting(), durable_steps=durable_steps)
+                stream.send(training_pb2.AlignRowsRequest(hello=hello_of(greeting)), *_id_frames(own))
+                held, form, resume_step = _read_held(stream, len(own.digests))
             except grpc.RpcError as error:
                 if opened - lost_at > self._timeouts.reconnect_s:  # not one of a row of attempts that break at once
                     lost_at = time.monotonic()
@@ -103,18 +114,22 @@ class LabelPartyClient:
             self._aligning = stream  # stays open until training begins, so that this party is seen alive
             if not held.any():
                 raise AlignmentError(alignment.explain_no_match(own.form, form, len(own.digests), [], origin))
-            return held
+            return held, resume_step
 
-    def begin_training(self, terms: Terms, steps: int) -> None:
-        """The rows are known: `terms` has their count and digest, `steps` is the number of the last step."""
-        self._terms = terms
-        self._link = NonlabelPartyLink(terms, steps)
+    def begin_training(self, terms: Terms, steps: int, state: LinkState | None) -> None:
+        """The rows are known: `terms` has their count and digest, `steps` is the number of the last step.
+
+        Args:
+            state: where the link goes on; None for the beginning.
+        """
+        self._link = NonlabelPartyLink(terms, steps, state)
 
     def exchange(self, step: int, rows_digest: bytes, matrices: list[matrix_pb2.Matrix], rows: int) -> Answer:
         """Send the activations of `step`, wait for the answer; reopen the stream as long as that makes sense.
 
         Raises:
             PeerError: the label party is lost, has ended the session, or refused a message.
+            RolledBack: begin again with `align`.
         """
         assert self._link is not None
         history = self._link.activation(step, matrices_digest(matrices))
@@ -142,6 +157,37 @@ class LabelPartyClient:
         assert self._link is not None
         self._link.applied(step)
 
+    @property
+    def trains(self) -> bool:
+        """Whether the rows are known and there is a link."""
+        return self._link is not None
+
+    def link_state(self) -> LinkState:
+        """Where the link stands, for a checkpoint."""
+        assert self._link is not None
+        return self._link.state()
+
+    def finish(self) -> None:
+        """Tell the label party that the last step is done, and wait until all parties can say so.
+
+        Raises:
+            RolledBack: another party could not, or the label party was lost: begin again with `align`.
+            PeerError: the label party has ended the session.
+        """
+        goodbye = session_pb2.Goodbye(reason=session_pb2.REASON_FINISHED)
+        call = self._stub.Leave.future(training_pb2.LeaveRequest(hello=hello_of(self._greeting()), goodbye=goodbye))
+        while True:
+            try:
+                if call.result(timeout=_REPORT_EVERY_S).again:
+                    raise RolledBack
+                return
+            except grpc.FutureTimeoutError:
+                self._report("waiting for the other parties to finish")
+            except grpc.RpcError as error:
+                if error.code() in BROKEN:
+                    raise RolledBack from None
+                raise self._refused(error) from None
+
     def leave(self, reason: str) -> None:
         """Tell the label party that this one ends; `reason` is FINISHED, STOPPED or FAILED. Never raises."""
         goodbye = session_pb2.Goodbye(reason=f"REASON_{reason}")
@@ -158,14 +204,21 @@ class LabelPartyClient:
                 stream.end()
         self._channel.close()
 
+    def _forget(self) -> None:
+        """What an earlier attempt of the session has left."""
+        for stream in (self._aligning, self._training):
+            if stream:
+                stream.end()
+        self._aligning = self._training = self._link = None
+
     def _greeting(self) -> Greeting:
         if self._link is not None:
             return self._link.greeting(__version__)
         terms = self._terms
         return Greeting(PROTOCOL, __version__, terms.party, terms.job_digest, terms.cut_width, None, None, 0, b"")
 
-    def _await_label_party(self) -> None:
-        deadline = time.monotonic() + self._timeouts.connect_s
+    def _await_label_party(self, patience_s: float) -> None:
+        deadline = time.monotonic() + patience_s
         ready = grpc.channel_ready_future(self._channel)
         while True:
             try:
@@ -174,7 +227,7 @@ class LabelPartyClient:
             except grpc.FutureTimeoutError:
                 if time.monotonic() > deadline:
                     raise PeerError(
-                        f"no label party at {self._address} within {self._timeouts.connect_s:g} s: "
+                        f"no label party at {self._address} within {patience_s:g} s: "
                         "is it running, is the address of `connect` right, is the port open?"
                     ) from None
                 self._report(f"waiting for the label party at {self._address}")
@@ -204,11 +257,13 @@ class LabelPartyClient:
                 answer = self._next(stream, "answer")
         self._link.on_answer(first.step, first.history, reader.digest() if reader else matrices_digest([]))
         knowledge = first.knowledge if first.HasField("knowledge") else None
-        return Answer(reader, knowledge, {m.name: m.value for m in first.metrics})
+        return Answer(reader, knowledge, {m.name: m.value for m in first.metrics}, first.checkpoint)
 
     def _next(self, stream: _Stream, kind: str) -> Any:
         response = stream.receive()
         found = response.WhichOneof("message")
+        if found == "goodbye" and response.goodbye.reason == session_pb2.REASON_ROLLBACK:
+            raise RolledBack
         if found == "goodbye":
             ended = _ENDED.get(response.goodbye.reason, "has failed; its log says why")
             raise PeerError(f"the label party {ended.format(party=response.goodbye.party)}")
@@ -219,6 +274,8 @@ class LabelPartyClient:
     def _wait_or_give_up(self, error: grpc.RpcError, when: str, lost_at: float) -> None:
         if error.code() not in BROKEN:
             raise self._refused(error) from None
+        if end_requested():
+            raise PeerError(f"the label party was lost {when}")
         lost_for = time.monotonic() - lost_at
         if lost_for > self._timeouts.reconnect_s:
             raise PeerError(
@@ -285,13 +342,13 @@ def _id_frames(own: alignment.OwnIds) -> Iterator[training_pb2.AlignRowsRequest]
         yield training_pb2.AlignRowsRequest(ids=ids)
 
 
-def _read_held(stream: _Stream, count: int) -> tuple[npt.NDArray[np.bool_], alignment.IdForm]:
+def _read_held(stream: _Stream, count: int) -> tuple[npt.NDArray[np.bool_], alignment.IdForm, int]:
     packed, size = bytearray(), (count + 7) // 8
-    form = alignment.IdForm.TEXT
+    form, resume_step = alignment.IdForm.TEXT, 0
     while len(packed) < size:
         response = stream.receive()
         packed += response.held_by_all
-        form = form_of(response.form)
+        form, resume_step = form_of(response.form), response.resume_step
         if not response.held_by_all or len(packed) > size:
             raise FrameError("the label party's answer to the id digests has the wrong length")
-    return alignment.unpack_mask(bytes(packed), count), form
+    return alignment.unpack_mask(bytes(packed), count), form, resume_step

@@ -64,6 +64,7 @@ def test_guesses_go_to_one_file_an_attack_whole(tmp_path: Path) -> None:
     curiosity.observe(view(1))
     assert not list(tmp_path.rglob("*.parquet"))
     curiosity.finish()
+    curiosity.clean()
     assert sorted(path.name for path in (tmp_path / "attacks").iterdir()) == ["norm-2.parquet", "norm.parquet"]
     rows = pq.read_table(tmp_path / "attacks" / "norm.parquet").to_pylist()
     assert rows == [
