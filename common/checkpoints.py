@@ -161,17 +161,21 @@ class CheckpointStore:
             self._warn(f"checkpoint {folder} {why} and is not used")
 
 
+def _seal(body: bytes) -> bytes:
+    return b'{"sha256": "%s", "manifest":' % hashlib.sha256(body).hexdigest().encode()
+
+
 def _sealed(manifest: Record) -> bytes:
-    """The manifest as a file of two lines: its SHA-256, and itself as JSON."""
+    """The manifest as a JSON file of three lines: SHA-256 of the second, itself, the end."""
     body = json.dumps(manifest).encode()
-    return b'{"sha256": "%s", "manifest":\n' % hashlib.sha256(body).hexdigest().encode() + body + b"\n}\n"
+    return b"\n".join([_seal(body), body, b"}", b""])
 
 
 def _unsealed(data: bytes) -> Record:
-    first, body, *_ = data.split(b"\n")
-    manifest: Record = json.loads(data)["manifest"]
-    if hashlib.sha256(body).hexdigest().encode() not in first or not data.endswith(b"\n}\n"):
+    first, body, *rest = data.split(b"\n")
+    if first != _seal(body) or rest != [b"}", b""]:
         raise ValueError("the manifest is damaged")
+    manifest: Record = json.loads(body)
     return manifest
 
 

@@ -87,7 +87,7 @@ class Curiosity:
             elif looking is not None:
                 attack.restore(below(name, tensors))
 
-    def finish(self, step: int = FINAL) -> None:
+    def finish(self, step: int) -> None:
         """Let the attacks draw their conclusions, and write what they guessed; `step` was the last one."""
         for attack, guesses in self._running.values():
             guesses.end_part(step)
