@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,14 +13,15 @@ import numpy.typing as npt
 
 from cutlayer import __version__
 from cutlayer.common import alignment
-from cutlayer.common.channel import ALIGN_CHUNK_BYTES, BROKEN, client_options
+from cutlayer.common.channel import BROKEN, client_options
 from cutlayer.common.errors import AlignmentError, FrameError, PeerError, RolledBack
 from cutlayer.common.history import LinkState
 from cutlayer.common.limits import Limits, Timeouts
 from cutlayer.common.process import end_requested
 from cutlayer.common.session import PROTOCOL, Greeting, NonlabelPartyLink, Terms
 from cutlayer.common.tensors import MatrixReader, matrices_digest
-from cutlayer.common.wire import form_name, form_of, hello_of
+from cutlayer.common.wire import hello_of
+from cutlayer.nonlabel_party.stream import Stream, id_frames, read_held
 from cutlayer.nonlabel_party.watchdog import Watchdog
 from cutlayer.v1 import matrix_pb2, session_pb2, training_pb2, training_pb2_grpc
 
@@ -73,8 +73,8 @@ class LabelPartyClient:
         self._channel = grpc.insecure_channel(address, options=client_options(limits.frame_bytes, timeouts))
         self._stub = training_pb2_grpc.LabelPartyServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._watchdog = Watchdog(end_requested, timeouts.goodbye_s)
-        self._aligning: _Stream | None = None
-        self._training: _Stream | None = None
+        self._aligning: Stream | None = None
+        self._training: Stream | None = None
         self._link: NonlabelPartyLink | None = None
         self.traffic = Traffic()
 
@@ -101,11 +101,11 @@ class LabelPartyClient:
         while True:
             self._await_label_party(patience_s or self._timeouts.connect_s)
             opened = time.monotonic()
-            stream = _Stream(self._stub.AlignRows, self._watchdog, self._timeouts.connect_s)
+            stream = Stream(self._stub.AlignRows, self._watchdog, self._timeouts.connect_s)
             try:
                 greeting = replace(self._greeting(), durable_steps=durable_steps)
-                stream.send(training_pb2.AlignRowsRequest(hello=hello_of(greeting)), *_id_frames(own))
-                held, form, resume_step = _read_held(stream, len(own.digests))
+                stream.send(training_pb2.AlignRowsRequest(hello=hello_of(greeting)), *id_frames(own))
+                held, form, resume_step = read_held(stream, len(own.digests))
             except grpc.RpcError as error:
                 if opened - lost_at > self._timeouts.reconnect_s:  # not one of a row of attempts that break at once
                     lost_at = time.monotonic()
@@ -232,10 +232,10 @@ class LabelPartyClient:
                     ) from None
                 self._report(f"waiting for the label party at {self._address}")
 
-    def _open(self) -> _Stream:
+    def _open(self) -> Stream:
         assert self._link is not None
         limits = self._timeouts  # the label party itself may have to wait for another party this long
-        stream = _Stream(self._stub.Train, self._watchdog, limits.stall_s + limits.reconnect_s + limits.goodbye_s)
+        stream = Stream(self._stub.Train, self._watchdog, limits.stall_s + limits.reconnect_s + limits.goodbye_s)
         stream.send(training_pb2.TrainRequest(hello=hello_of(self._greeting())))
         welcome = self._next(stream, "welcome")
         if not welcome.HasField("next_step"):
@@ -247,7 +247,7 @@ class LabelPartyClient:
             self._aligning = None
         return stream
 
-    def _read_answer(self, stream: _Stream, step: int, rows: int) -> Answer:
+    def _read_answer(self, stream: Stream, step: int, rows: int) -> Answer:
         assert self._link is not None
         first = answer = self._next(stream, "answer")
         reader = None
@@ -259,7 +259,7 @@ class LabelPartyClient:
         knowledge = first.knowledge if first.HasField("knowledge") else None
         return Answer(reader, knowledge, {m.name: m.value for m in first.metrics}, first.checkpoint)
 
-    def _next(self, stream: _Stream, kind: str) -> Any:
+    def _next(self, stream: Stream, kind: str) -> Any:
         response = stream.receive()
         found = response.WhichOneof("message")
         if found == "goodbye" and response.goodbye.reason == session_pb2.REASON_ROLLBACK:
@@ -292,63 +292,8 @@ class LabelPartyClient:
         return PeerError(f"the label party refused: {error.details()}")
 
 
-class _Stream:
-    """One open call in both directions; requests go out as they are sent."""
-
-    def __init__(self, method: Callable[..., Any], watchdog: Watchdog, patience_s: float) -> None:
-        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._call = method(iter(self._requests.get, None))
-        self._watchdog = watchdog
-        self._patience_s = patience_s
-
-    def send(self, *messages: Any) -> None:
-        for message in messages:
-            self._requests.put(message)
-
-    def receive(self) -> Any:
-        """The next message.
-
-        Raises:
-            grpc.RpcError: the stream broke, or the label party refused. PeerError: none came in time, or no more come.
-        """
-        with self._watchdog.over(self._call, self._patience_s):
-            try:
-                return next(self._call)
-            except StopIteration:
-                raise PeerError("the label party closed the stream") from None
-            except grpc.RpcError:
-                if self._watchdog.expired:
-                    raise PeerError(f"the label party answered nothing for {self._patience_s:g} s") from None
-                raise
-
-    def end(self) -> None:
-        """Half-close, and let go."""
-        self._requests.put(None)
-
-
 _ENDED = {
     session_pb2.REASON_FINISHED: "has finished before this party",
     session_pb2.REASON_STOPPED: "was stopped",
     session_pb2.REASON_PARTY_LOST: "ended the session: it lost party {party!r}",
 }
-
-
-def _id_frames(own: alignment.OwnIds) -> Iterator[training_pb2.AlignRowsRequest]:
-    data, total = alignment.digests_to_wire(own.digests), len(own.digests)
-    for start in range(0, len(data), ALIGN_CHUNK_BYTES):
-        ids = training_pb2.IdDigests(total=total, digests=data[start : start + ALIGN_CHUNK_BYTES])
-        if start == 0:
-            ids.MergeFrom(training_pb2.IdDigests(secret_check=own.check, form=form_name(own.form)))
-        yield training_pb2.AlignRowsRequest(ids=ids)
-
-
-def _read_held(stream: _Stream, count: int) -> tuple[npt.NDArray[np.bool_], alignment.IdForm, int]:
-    packed, size = bytearray(), (count + 7) // 8
-    form, resume_step = alignment.IdForm.TEXT, 0
-    while len(packed) < size:
-        response = stream.receive()
-        packed += response.held_by_all
-        form, resume_step = form_of(response.form), response.resume_step
-        if not response.held_by_all or len(packed) > size:
-            raise FrameError("the label party's answer to the id digests has the wrong length")
-    return alignment.unpack_mask(bytes(packed), count), form, resume_step
