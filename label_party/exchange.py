@@ -76,6 +76,7 @@ class Exchange(Generic[In, Out]):
         self._era = 0
         self._training = True  # but from when the session goes back until number 0 is answered anew
         self._confirmed = False
+        self._finishing = 0  # calls of parties that have finished
 
     # The streams' side.
 
@@ -140,6 +141,17 @@ class Exchange(Generic[In, Out]):
         """The party says that it ends, and why."""
         with self._changed:
             self._left[party] = reason
+            self._changed.notify_all()
+
+    def finishing(self) -> None:
+        """A party that has finished calls; `finishing_ended` follows when it has its answer."""
+        with self._changed:
+            self._finishing += 1
+
+    def finishing_ended(self) -> None:
+        """The call of a party that has finished is over."""
+        with self._changed:
+            self._finishing -= 1
             self._changed.notify_all()
 
     def wait_confirmation(self, party: str, still_there: Callable[[], bool]) -> None:
@@ -223,7 +235,7 @@ class Exchange(Generic[In, Out]):
         with self._changed:
             self._closed = Closed(reason, party)
             self._changed.notify_all()
-            while self._open and time.monotonic() < deadline:
+            while (self._open or self._finishing) and time.monotonic() < deadline:
                 self._changed.wait(0.1)
 
     def _roll_back(self) -> None:

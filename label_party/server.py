@@ -157,6 +157,9 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         return training_pb2.LeaveResponse()
 
     def _await_the_others(self, party: str, context: grpc.ServicerContext) -> training_pb2.LeaveResponse:
+        self._exchange.finishing()
+        if not context.add_callback(self._exchange.finishing_ended):  # it is over already
+            self._exchange.finishing_ended()
         try:
             self._exchange.wait_confirmation(party, context.is_active)
         except Closed as closed:
