@@ -97,6 +97,27 @@ class GrantedKnowledge(Section):
         return frozenset(kind for kind, granted in self if granted)
 
 
+class Checkpoints(Section):
+    """When all parties save their state, so that a run can go on after a crash: by steps, or by time.
+
+    Attributes:
+        every_steps: after each so many steps, in place of `every_seconds`.
+        every_seconds: at the first step that ends so long after the last checkpoint, by the label party's clock;
+            30 where neither is given.
+        keep: how many checkpoints each party keeps.
+    """
+
+    every_steps: PositiveInt | None = None
+    every_seconds: PositiveFloat | None = None
+    keep: Annotated[int, Field(ge=2)] = 3
+
+    @model_validator(mode="after")
+    def _check(self) -> Checkpoints:
+        if self.every_steps is not None and self.every_seconds is not None:
+            raise ValueError("checkpoint: give every_steps or every_seconds, not both")
+        return self
+
+
 class Job(Section):
     """What all parties agree on."""
 
@@ -111,6 +132,7 @@ class Job(Section):
     parties: Annotated[tuple[PartyName, ...], Field(min_length=1)]
     privacy: Privacy = Privacy()
     knowledge: dict[str, GrantedKnowledge] = {}
+    checkpoint: Checkpoints = Checkpoints()
 
     @model_validator(mode="after")
     def _check(self) -> Job:
@@ -255,11 +277,16 @@ class NonlabelPartySection(PartySection):
 
 
 class RunFile(Section):
-    """A whole run file."""
+    """A whole run file.
+
+    Attributes:
+        restarts: how often `cutlayer run` starts a party again that was killed or failed by an internal error.
+    """
 
     job: Job
     label_party: LabelPartySection | None = None
     nonlabel_parties: dict[str, NonlabelPartySection] = {}
+    restarts: NonNegativeInt = 3
 
     @model_validator(mode="after")
     def _check(self) -> RunFile:

@@ -7,6 +7,7 @@
     │   ├── DataError                      a data file or a column of it
     │   └── PluginError                    a defense, attack, model or dataset: name or option
     ├── AlignmentError            exit 2   the parties' rows do not match
+    ├── CheckpointError           exit 2   a run cannot go on from what its folder holds
     ├── ProtocolError             exit 1   what a peer sent is refused; these texts cross the wire
     │   ├── FrameError                     INVALID_ARGUMENT     malformed message
     │   ├── OrderError                     FAILED_PRECONDITION  not the step that is expected
@@ -64,6 +65,12 @@ class AlignmentError(CutlayerError):
     exit_code = 2
 
 
+class CheckpointError(CutlayerError):
+    """A run cannot go on from what its folder holds; the message says what to do."""
+
+    exit_code = 2
+
+
 class ProtocolError(CutlayerError):
     """A message of a peer is refused."""
 
@@ -106,6 +113,10 @@ class DefenseError(CutlayerError):
 
 class TrainingError(CutlayerError):
     """Training cannot go on."""
+
+
+class RolledBack(Exception):
+    """No error of anybody's: a party that was lost has come back, and all begin again from a checkpoint."""
 
 
 class Interrupted(BaseException):

@@ -31,7 +31,7 @@ def write_atomically(path: Path, data: bytes | str, mode: int = 0o644) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def write_json(path: Path, obj: Any) -> None:
@@ -119,7 +119,7 @@ def _create_secret(path: Path) -> None:
             os.link(temporary, path)
     finally:
         temporary.unlink()
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def _write_temporary(path: Path, data: bytes, mode: int) -> Path:
@@ -137,7 +137,16 @@ def _write_temporary(path: Path, data: bytes, mode: int) -> Path:
     return Path(name)
 
 
-def _sync_folder(folder: Path) -> None:
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a new file with `data`, mode 0600, safely on the disk; its name is so only after `sync_folder`."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
     """Make a rename in `folder` last through a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

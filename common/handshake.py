@@ -35,7 +35,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Greeting:
-    """A Hello as plain values; `history` is that after `applied_step`."""
+    """A Hello as plain values; `history` is that after `applied_step`, checkpoints are held of `durable_steps`."""
 
     protocol: tuple[int, int]
     package_version: str
@@ -46,6 +46,7 @@ class Greeting:
     rows_digest: bytes | None
     applied_step: int
     history: bytes
+    durable_steps: tuple[int, ...] = ()
 
 
 def check_terms(greeting: Greeting, terms: Terms) -> None:

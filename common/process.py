@@ -10,13 +10,15 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 from cutlayer.common.errors import CutlayerError, Interrupted
 
+INTERNAL_ERROR = "internal error, please report"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PACKAGE = Path(__file__).parents[1]
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
@@ -78,8 +80,29 @@ def peak_rss_bytes() -> int:
     return 1024 * (int(found.group(1)) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
+@contextmanager
+def whole_step() -> Iterator[None]:
+    """SIGINT and SIGTERM wait until the block has ended, so that a step is done or not begun, never half done."""
+    _Signals.holding = True
+    try:
+        yield
+    finally:
+        _Signals.holding = False
+    if _Signals.held is not None:
+        number, _Signals.held = _Signals.held, None
+        raise Interrupted(number)
+
+
+def end_requested() -> bool:
+    """Whether a signal waits for the end of a `whole_step`."""
+    return _Signals.held is not None
+
+
 class _Signals:
     """Raises the first SIGINT or SIGTERM as `Interrupted`; ends the process at the second."""
+
+    holding: ClassVar[bool] = False  # handlers are the process's, and so is what they note
+    held: ClassVar[int | None] = None
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -99,6 +122,9 @@ class _Signals:
         if self.received is not None:
             os._exit(128 + number)
         self.received = number
+        if _Signals.holding:
+            _Signals.held = number
+            return
         raise Interrupted(number)
 
 
@@ -139,4 +165,4 @@ def _describe(name: str, error: Exception) -> str:
     ours = [frame for frame in frames[1:] if Path(frame.filename).is_relative_to(_PACKAGE)]  # the first is run_party's
     last = (ours or frames)[-1]
     where = f"{Path(last.filename).name}, line {last.lineno}, in {last.name}"
-    return f"internal error, please report: {name}: {type(error).__name__} at {where}; --verbose shows all of it"
+    return f"{INTERNAL_ERROR}: {name}: {type(error).__name__} at {where}; --verbose shows all of it"

@@ -27,12 +27,17 @@ repeated one gets the very answer again: repeating a step teaches nothing about 
 
 Duties of the code that drives a link, in this order, at each step:
 
-    1. apply       label party: train, `seal`, build the answer, `answered`;
+    1. apply       label party: train, build the answer, `seal`;
                    non-label party: `on_answer`, optimizer step, `applied`
-    2. checkpoint  where one is due: `state()` with models and optimizers, all of the same step
+    2. checkpoint  where one is due: `sealed_state()` (label party) or `state()` with models and optimizers, all of
+                   the same step. The label party decides when one is due, and says so in the answer
     3. fsync       so that the checkpoint survives a loss of power
     4. report      figures and log of the step
-    5. send        label party: the answer; non-label party: the next activation
+    5. send        label party: `answered`, the answer; non-label party: the next activation
+
+Where a party was lost, all go back to the newest step of which each holds a checkpoint, with new links that start
+from the states of that step. The label party remembers the z of each step that it has answered, and answers no
+other one when the step is repeated after that.
 
 Who sends before the state is safe has told its peer of a step that a crash may take back. An error leaves the link
 as it was; the driver ends the stream with it.
@@ -40,6 +45,7 @@ as it was; the driver ends the stream with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Generic, TypeVar
 
@@ -120,10 +126,21 @@ class _Answered(Generic[A]):
 
 
 class LabelPartyLink(_Link, Generic[A]):
-    """The label party's side of one link. After a restart the last answer is gone: a peer that missed it is refused."""
+    """The label party's side of one link. After a restart the last answer is gone: a peer that missed it is refused.
 
-    def __init__(self, terms: Terms, steps: int, state: LinkState | None = None) -> None:
+    Args:
+        z_answered: the digest of the z that was answered at a step before the run went back; None where none was.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        steps: int,
+        state: LinkState | None = None,
+        z_answered: Callable[[int], bytes | None] = lambda step: None,
+    ) -> None:
         super().__init__(terms, steps, state)
+        self._z_answered = z_answered
         self.extra_queries = 0  # refused attempts to get a second answer to a step with another activation
         self._computing: _Computing | None = None
         self._last: _Answered[A] | None = None
@@ -203,6 +220,11 @@ class LabelPartyLink(_Link, Generic[A]):
         self._computing = _Computing(step, z_digest, sealed)
         return sealed
 
+    def sealed_state(self) -> LinkState:
+        """Where this link stands, or will stand once a sealed answer is given: what a checkpoint of then must hold."""
+        computing = self._computing
+        return LinkState(computing.step, computing.sealed) if computing and computing.sealed else self._at
+
     def answered(self, step: int, answer: A) -> None:
         """Keep the sealed answer, to be sent now, and again where it gets lost: `step` is done."""
         computing = self._computing_of(step)
@@ -218,7 +240,8 @@ class LabelPartyLink(_Link, Generic[A]):
 
     def _refuse_another_z(self, step: int, z_digest: bytes) -> None:
         first = self._last if step == self.answered_step else self._computing
-        if first and first.z_digest != z_digest:
+        known = first.z_digest if first else self._z_answered(step)
+        if known not in (None, z_digest):
             self.extra_queries += 1
             raise OrderError(f"step {step} came again with another activation; one activation a step is answered")
 

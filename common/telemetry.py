@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -95,6 +96,17 @@ class Telemetry:
             self._write_metrics(figures)
         self._show(lambda display: display.evaluation(self._party, figures))
 
+    def restart(self, records: Sequence[Record]) -> None:
+        """The run begins, or goes on where `records` are all its evaluations: the files hold these and no others."""
+        with self._lock:
+            self._close_figures()
+            if self._metrics_file is not None:
+                self._metrics_file.unlink(missing_ok=True)
+            if self._scalar_folder is not None:
+                shutil.rmtree(self._scalar_folder, ignore_errors=True)
+            for record in records:
+                self._write_metrics(finite(record))
+
     def done(self, text: str) -> None:
         """The party has finished its work."""
         self._write_log("info", text=text)
@@ -105,10 +117,14 @@ class Telemetry:
         self._show(lambda display: display.close())
         with self._lock:
             self._display = None
-            for sink in (self._log, self._metrics, self._scalars):
-                if sink is not None:
-                    sink.close()
-            self._metrics = self._scalars = None
+            self._log.close()
+            self._close_figures()
+
+    def _close_figures(self) -> None:
+        for sink in (self._metrics, self._scalars):
+            if sink is not None:
+                sink.close()
+        self._metrics = self._scalars = None
 
     def _message(self, level: Level, text: str) -> None:
         self._write_log(level, text=text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cutlayer.common.alignment import IdForm
 from cutlayer.common.errors import FrameError
+from cutlayer.common.limits import MAX_DURABLE_STEPS
 from cutlayer.common.session import Greeting
 from cutlayer.v1 import session_pb2
 
@@ -19,6 +20,7 @@ def hello_of(greeting: Greeting) -> session_pb2.Hello:
         party=greeting.party,
         job_digest=greeting.job_digest,
         cut_width=greeting.cut_width,
+        durable_steps=greeting.durable_steps,
     )
     if greeting.rows_count is not None and greeting.rows_digest is not None:
         hello.rows.count = greeting.rows_count
@@ -37,6 +39,8 @@ def greeting_of(hello: session_pb2.Hello) -> Greeting:
     for name in _REQUIRED:
         if not hello.HasField(name):
             raise FrameError(f"Hello without {name}")
+    if len(hello.durable_steps) > MAX_DURABLE_STEPS:
+        raise FrameError(f"Hello names {len(hello.durable_steps)} checkpoints, expected at most {MAX_DURABLE_STEPS}")
     aligned = hello.HasField("rows")
     if aligned and not hello.HasField("applied_step"):
         raise FrameError("Hello with rows but without applied_step")
@@ -50,6 +54,7 @@ def greeting_of(hello: session_pb2.Hello) -> Greeting:
         rows_digest=hello.rows.digest if aligned else None,
         applied_step=hello.applied_step,
         history=hello.history,
+        durable_steps=tuple(hello.durable_steps),
     )
 
 

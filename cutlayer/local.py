@@ -14,13 +14,16 @@ from rich.console import Console
 
 from cutlayer.children import Child
 from cutlayer.common import run_files
-from cutlayer.common.config import ID_SECRET_VARIABLE, LABEL_PARTY, PartySection, RunFile
+from cutlayer.common.config import ID_SECRET_VARIABLE, LABEL_PARTY, Job, PartySection, RunFile
 from cutlayer.common.displays import make_display
 from cutlayer.common.errors import ConfigError, UserError
-from cutlayer.common.process import print_error
+from cutlayer.common.process import INTERNAL_ERROR, print_error
+from cutlayer.common.progress import Display
+from cutlayer.common.run_state import RunState
 from cutlayer.supervisor import Supervisor
 
 _GRACE_S = 5.0
+_NOWHERE = "127.0.0.1:9"  # given to parties whose label party has finished already
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - recognised, not bound
 
 
@@ -44,7 +47,8 @@ def run(
     signal stopped the run.
 
     Args:
-        out: an empty or new folder; by default runs/<job name>, with -2, -3, ... where that is taken.
+        out: an empty or new folder, or that of a run of this job, which then goes on; by default runs/<job name>,
+            with -2, -3, ... where that is taken.
         command: what starts a party, by its name.
         grace_s: how long the others may go on after a failure, and how long one may ignore SIGTERM.
 
@@ -52,19 +56,25 @@ def run(
         UserError: the file is wrong or lacks a party's section, or `out` is not empty.
     """
     run_file = _load(file)
-    folder = _results_folder(run_file.job.name, out)
+    folder = _results_folder(run_file.job, out)
+    state = RunState(folder, run_file.job.digest())
+    if state.finished:
+        print(f"this run is finished; results are in {folder}")
+        return 0
+    state.begin()
     display = make_display(events=False)
     with closing(display), Supervisor(display, grace_s=grace_s, verbose=verbose) as supervisor:
-        _Launch(file, run_file, folder, supervisor, command, verbose=verbose).label_party()
+        _Launch(file, run_file, folder, supervisor, display, command, verbose=verbose).begin()
         supervisor.wait()
     status = _explain(supervisor, folder, verbose=verbose)
     if status == 0:
         _conclude(folder)
+        state.finish()
     return status
 
 
 class _Launch:
-    """Starts the label party, and when it listens the others."""
+    """Starts the label party, when it listens the others, and again who was killed or failed by an internal error."""
 
     def __init__(
         self,
@@ -72,26 +82,54 @@ class _Launch:
         run_file: RunFile,
         folder: Path,
         supervisor: Supervisor,
+        display: Display,
         command: Callable[[str], Sequence[str]],
         *,
         verbose: bool,
     ) -> None:
         self._run_file = run_file
         self._supervisor = supervisor
+        self._display = display
+        self._folder = folder
+        self._address: str | None = None
+        self._restarts = dict.fromkeys([LABEL_PARTY, *run_file.job.parties], 0)
         self._command = command
         self._options = [str(file), "--out", str(folder), "--events", *(["--verbose"] if verbose else [])]
         self._environment = dict(os.environ) | _made_up_secret(run_file)
 
-    def label_party(self) -> None:
+    def begin(self) -> None:
         self._supervisor.on_listening = self._others
-        self._start(LABEL_PARTY, self._run_file.label_section(), [])
+        self._supervisor.on_end = self._again
+        self._party(LABEL_PARTY)
 
     def _others(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
+        first, self._address = self._address is None, address
+        if first:
+            for name in self._run_file.job.parties:
+                self._party(name)
+
+    def _again(self, child: Child, status: int) -> bool:
+        """Start a party again that ended by an accident; whether that was done."""
+        name = child.name
+        if status == 0 and name == LABEL_PARTY and self._address is None:  # it has finished in an earlier run
+            self._others(_NOWHERE)
+        if not _accident(child, status) or self._restarts[name] >= self._run_file.restarts:
+            return False
+        self._restarts[name] += 1
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else "failed by an internal error"
+        again = f"starting it again ({self._restarts[name]} of {self._run_file.restarts})"
+        self._display.message(name, "info", f"{how}; {again}; its log is {self._folder / name / 'log'}")
+        self._party(name)
+        return True
+
+    def _party(self, name: str) -> None:
+        if name == LABEL_PARTY:
+            listen = ["--listen", self._address] if self._address else []  # where the others look for it
+            self._start(name, self._run_file.label_section(), listen)
+            return
+        host, _, port = (self._address or _NOWHERE).rpartition(":")
         reachable = f"{_LOOPBACK.get(host, host)}:{port}"
-        for name in self._run_file.job.parties:
-            section = self._run_file.nonlabel_section(name)
-            self._start(name, section, ["--name", name, "--connect", reachable])
+        self._start(name, self._run_file.nonlabel_section(name), ["--name", name, "--connect", reachable])
 
     def _start(self, name: str, section: PartySection, options: list[str]) -> None:
         threads = {"OMP_NUM_THREADS": str(section.threads)}
@@ -124,12 +162,17 @@ def _made_up_secret(run_file: RunFile) -> dict[str, str]:
     return {ID_SECRET_VARIABLE: run_file.job.digest().hex()}
 
 
-def _results_folder(job: str, out: Path | None) -> Path:
-    """An empty folder for the results, made if missing."""
+def _accident(child: Child, status: int) -> bool:
+    """Whether a party that ended so may do better when it is started again."""
+    return status < 0 or (status == 1 and any(INTERNAL_ERROR in line for line in child.words))
+
+
+def _results_folder(job: Job, out: Path | None) -> Path:
+    """An empty folder for the results, made if missing; or `out` as it is where it holds a run of this job."""
     if out is None:
-        names = itertools.chain([job], (f"{job}-{number}" for number in itertools.count(2)))
+        names = itertools.chain([job.name], (f"{job.name}-{number}" for number in itertools.count(2)))
         out = next(folder for folder in (Path("runs") / name for name in names) if _is_free(folder))
-    elif not _is_free(out):
+    elif not _is_free(out) and not RunState(out, job.digest()).begun:
         raise UserError(f"--out {out}: not empty, and results are not overwritten; give a new folder or remove it")
     try:
         out.mkdir(parents=True, exist_ok=True)

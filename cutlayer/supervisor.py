@@ -38,6 +38,7 @@ class Supervisor:
         self._deadlines: deque[tuple[float, int]] = deque()  # when to send which signal to whoever still runs
         self._handlers: dict[int, Any] = {}
         self.on_listening: Callable[[str], None] = lambda address: None
+        self.on_end: Callable[[Child, int], bool] = lambda child, status: False  # whether the party was started again
         self.signal: int | None = None
         self.failed: list[tuple[Child, int]] = []
 
@@ -59,7 +60,7 @@ class Supervisor:
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start a party, unless the end has begun."""
-        if self.signal is not None or self.failed:
+        if self._ending:
             return
         child = self._running[name] = Child(name, command, environment)
         if self.signal is not None:  # it came in between
@@ -67,6 +68,10 @@ class Supervisor:
         self._selector.register(child.exit_descriptor, selectors.EVENT_READ, lambda: self._on_exit(child))
         self._selector.register(child.stdout.descriptor, selectors.EVENT_READ, lambda: self._on_stdout(child))
         self._selector.register(child.stderr.descriptor, selectors.EVENT_READ, lambda: self._on_stderr(child))
+
+    @property
+    def _ending(self) -> bool:
+        return self.signal is not None or bool(self.failed)
 
     def wait(self) -> None:
         """Return when every child has ended; `failed` has those with a status other than 0, the first first."""
@@ -114,6 +119,8 @@ class Supervisor:
                 pipe.end_when_empty()  # a grandchild may hold it open
                 read(child)
         del self._running[child.name]
+        if not self._ending and not child.stopped_by_us and self.on_end(child, status):
+            return
         if status != 0:
             self.failed.append((child, status))
             self._end_soon((self._grace_s, signal.SIGTERM), (2 * self._grace_s, signal.SIGKILL))

@@ -6,13 +6,17 @@ the batch, drawn anew each step. Shape suffixes: B rows of the batch, d cut-laye
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import torch
 from torch import Tensor
 
+from cutlayer.common.checkpoints import Tensors
 from cutlayer.common.leakage import LeakTally, leak_auc
 from cutlayer.common.randomness import Noise
 from cutlayer.common.scores import cosines, norms
@@ -77,6 +81,32 @@ class Audit:
         figures = {attack: tally.summary() for attack, tally in self._epoch_tallies.items()}
         self._epoch_tallies = {}
         return figures
+
+    def tensors(self) -> Tensors:
+        """What a checkpoint must hold: every figure; those that are undefined as NaN, which no figure is."""
+        kinds = sorted({(party, attack) for _, _, party, attack, _ in self._rows})
+        number = {kind: place for place, kind in enumerate(kinds)}
+        whole = [(step, epoch, number[party, attack]) for step, epoch, party, attack, _ in self._rows]
+        aucs = [math.nan if auc is None else auc for *_, auc in self._rows]
+        names = json.dumps(kinds).encode()
+        return {
+            "rows": torch.tensor(whole, dtype=torch.int64).reshape(-1, 3),
+            "aucs": torch.tensor(aucs, dtype=torch.float64),
+            "kinds": torch.tensor(list(names), dtype=torch.uint8),
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor], epoch: int) -> None:
+        """Take back what `tensors` gave; `epoch` is that of the step that comes next."""
+        kinds = json.loads(bytes(tensors["kinds"].tolist()))
+        steps: dict[tuple[int, int], dict[str, dict[str, float | None]]] = {}
+        for (step, of_epoch, kind), auc in zip(tensors["rows"].tolist(), tensors["aucs"].tolist(), strict=True):
+            party, attack = kinds[kind]
+            leaks = steps.setdefault((step, of_epoch), {}).setdefault(party, {})
+            leaks[attack] = None if math.isnan(auc) else auc
+        for (step, of_epoch), by_party in steps.items():
+            self.record(step, of_epoch, by_party)
+            if of_epoch != epoch:
+                self._epoch_tallies = {}
 
     def summary(self) -> dict[str, dict[str, dict[str, float | int | None]]]:
         """attack -> layer -> mean, p95, max over the batches, and how many were skipped."""

@@ -11,7 +11,10 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
+from cutlayer.common.checkpoints import Tensors, below, prefixed
 from cutlayer.common.leakage import auc_bound
 
 
@@ -36,6 +39,19 @@ class RunBound:
         self._stated = True
         self._largest_step = max(self._largest_step, sum_kl)
         self._spent[party][rows] += sum_kl
+
+    def tensors(self) -> Tensors:
+        """What a checkpoint must hold."""
+        figures = [self._largest_step, float(self._unbounded_steps), float(self._stated)]
+        spent = {party: torch.from_numpy(spent_N) for party, spent_N in self._spent.items()}
+        return {"figures": torch.tensor(figures, dtype=torch.float64), **prefixed("spent", spent)}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take back what `tensors` gave."""
+        self._largest_step, unbounded, stated = tensors["figures"].tolist()
+        self._unbounded_steps, self._stated = int(unbounded), bool(stated)
+        self._spent.clear()
+        self._spent.update({party: spent_N.numpy() for party, spent_N in below("spent", tensors).items()})
 
     def summary(self) -> dict[str, float | int] | None:
         """The bounds; None where the defense states nothing. Steps without a statement make them 1."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import replace
 from itertools import compress
 from pathlib import Path
@@ -17,25 +18,30 @@ import typer
 from cutlayer.common import run_files
 from cutlayer.common.alignment import OwnIds
 from cutlayer.common.certificates import Identity
+from cutlayer.common.checkpoints import CheckpointOwner, CheckpointStore
 from cutlayer.common.config import LABEL_PARTY, RunFile
 from cutlayer.common.datasets import load_table
-from cutlayer.common.errors import AlignmentError, ConfigError, Interrupted, PeerError
+from cutlayer.common.errors import AlignmentError, ConfigError, CutlayerError, Interrupted, PeerError, RolledBack
 from cutlayer.common.files import DirectoryLock, load_secret, private_folder, write_atomically, write_json
 from cutlayer.common.labels import Labels, read_labels, require_classes
 from cutlayer.common.models import save_model
 from cutlayer.common.process import peak_rss_bytes, run_party
-from cutlayer.common.schedule import Schedule, Step
+from cutlayer.common.run_state import RunState
+from cutlayer.common.schedule import Schedule
 from cutlayer.common.tables import Features, Table, prepare
 from cutlayer.common.telemetry import Telemetry, make_display
 from cutlayer.common.tls import OwnCertificate, own_certificate
+from cutlayer.label_party.answered import AnsweredActivations
 from cutlayer.label_party.exchange import Exchange
 from cutlayer.label_party.listener import Listener
 from cutlayer.label_party.peers import admit_anyone, admit_by_certificate
 from cutlayer.label_party.results import RunFigures, run_record, summary_record
 from cutlayer.label_party.row_messages import HeldRows
 from cutlayer.label_party.rows import CommonRows, PartyIds, find_common_rows, require_rows
+from cutlayer.label_party.saving import common_step
 from cutlayer.label_party.server import LabelPartyServicer, PartyExchange
-from cutlayer.label_party.training import LabelTraining, Received, Release
+from cutlayer.label_party.training import LabelTraining
+from cutlayer.label_party.walk import Walk
 
 
 def command(
@@ -73,38 +79,83 @@ class LabelParty:
         self._telemetry = Telemetry(
             LABEL_PARTY, self._folder, display, metrics_file=out / "metrics.jsonl", tensorboard=True
         )
+        owner = CheckpointOwner(LABEL_PARTY, self._job.digest().hex())
+        self._store = CheckpointStore(self._folder, owner, self._job.checkpoint.keep, self._telemetry.warning)
+        self._state: RunState
+        self._walk: Walk | None = None
 
     def run(self) -> None:
         """Everything from start to end; raises what ends the run."""
         torch.set_num_threads(self._section.threads)
         with DirectoryLock(self._folder), self._telemetry:
-            secret = self._section.shared_secret()
-            exchange: PartyExchange = Exchange(self._job.parties, self._section.timeouts, self._telemetry.info)
-            own = self._own_certificate()
-            admit = admit_anyone if own is None else admit_by_certificate(self._job.name)
-            servicer = LabelPartyServicer(self._job, exchange, secret, self._telemetry, admit)
-            server = Listener(self._job, self._section, self._listen, servicer, own)
-            try:
-                self._telemetry.listening(server.address)
-                table, labels = self._load()
-                server.ready()
-                rows, held = self._agree_on_rows(exchange, table, labels, secret)
-                training = self._prepare(table, labels, rows)
-                servicer.open_training(training.schedule, rows.count, rows.digest)
-                exchange.publish(0, held)
-                figures = self._train(exchange, training)
-                self._finish(exchange)
-                self._write_results(training, figures, servicer, table, rows)
-            except BaseException as error:
-                exchange.close(*_farewell(error))
-                raise
-            finally:
-                server.stop()
+            self._state = RunState(self._folder, self._job.digest())
+            if self._state.finished:
+                self._telemetry.done(f"this run is finished; results are in {self._out}")
+                return
+            self._state.begin()
+            with closing(AnsweredActivations(self._folder / "answered")) as answered:
+                self._serve(answered)
+
+    def _serve(self, answered: AnsweredActivations) -> None:
+        secret = self._section.shared_secret()
+        exchange: PartyExchange = Exchange(self._job.parties, self._section.timeouts, self._telemetry.info)
+        own = self._own_certificate()
+        admit = admit_anyone if own is None else admit_by_certificate(self._job.name)
+        servicer = LabelPartyServicer(self._job, exchange, secret, self._telemetry, answered, admit)
+        server = Listener(self._job, self._section, self._listen, servicer, own)
+        try:
+            self._telemetry.listening(server.address)
+            table, labels = self._load()
+            server.ready()
+            while not self._agree_and_train(exchange, servicer, table, labels, secret):
+                servicer.close_training()
+                self._telemetry.info("a party that was lost has come back: all begin again from a checkpoint")
+        except BaseException as error:
+            self._save_on_the_way_out(error)
+            if (farewell := _farewell(error)) is not None:
+                exchange.close(*farewell)
+            raise
+        finally:
+            server.stop()
 
     def _own_certificate(self) -> OwnCertificate | None:
         owner = Identity(self._job.name, LABEL_PARTY)
         warn = self._telemetry.warning
         return own_certificate(self._section, owner, "label_party.listen", self._listen, warn)
+
+    def _agree_and_train(
+        self, exchange: PartyExchange, servicer: LabelPartyServicer, table: Table, labels: Labels, secret: bytes
+    ) -> bool:
+        """From the rows to the results; False where all have to begin again."""
+        try:
+            rows, held, resume_step = self._agree_on_rows(exchange, table, labels, secret)
+            checkpoint = self._store.load(resume_step) if resume_step else None
+            training = self._prepare(table, labels, rows)
+            walk = Walk(self._job, exchange, servicer, training, self._store, self._telemetry, checkpoint)
+            self._store.drop_after(resume_step)
+            servicer.open_training(training.schedule, rows, walk.links)
+            self._walk = walk
+            exchange.publish(0, held)
+            walk.run()
+            if missing := exchange.await_finish():
+                self._telemetry.warning(f"{', '.join(missing)} did not confirm the last step")
+        except RolledBack:
+            return False
+        self._write_results(training, walk.figures, servicer, table, rows)
+        self._state.finish()
+        exchange.confirm()
+        exchange.close("FINISHED")
+        self._telemetry.done(f"finished; results are in {self._out}")
+        return True
+
+    def _save_on_the_way_out(self, error: BaseException) -> None:
+        """Where the run may be taken up again, lose none of its steps."""
+        if self._walk is None or not isinstance(error, Interrupted | PeerError):
+            return
+        try:
+            self._walk.save_last_step()
+        except OSError as failure:
+            self._telemetry.warning(f"the last step could not be saved: {failure}")
 
     def _load(self) -> tuple[Table, Labels]:
         table = load_table(self._section.data)
@@ -122,7 +173,8 @@ class LabelParty:
 
     def _agree_on_rows(
         self, exchange: PartyExchange, table: Table, labels: Labels, secret: bytes
-    ) -> tuple[CommonRows, dict[str, HeldRows]]:
+    ) -> tuple[CommonRows, dict[str, HeldRows], int]:
+        """The common rows, what to tell each party, and the step after which all go on."""
         own = OwnIds(list(compress(table.ids, labels.keep)), secret)
         others = {party: ids for party, ids in exchange.collect(0).items() if isinstance(ids, PartyIds)}
         rows = find_common_rows(own, others)
@@ -132,7 +184,12 @@ class LabelParty:
         except AlignmentError:
             exchange.publish(0, held)  # so that the others can say the same
             raise
-        return replace(rows, order=np.flatnonzero(labels.keep)[rows.order]), held
+        self._state.of_rows(rows.digest)
+        self._store.of_rows(rows.digest)
+        if resume_step := common_step(self._store, others):
+            self._telemetry.info(f"all parties go on after step {resume_step}")
+        held = {party: replace(one, resume_step=resume_step) for party, one in held.items()}
+        return replace(rows, order=np.flatnonzero(labels.keep)[rows.order]), held, resume_step
 
     def _prepare(self, table: Table, labels: Labels, rows: CommonRows) -> LabelTraining:
         job = self._job
@@ -155,37 +212,6 @@ class LabelParty:
             self._telemetry.info(note)
         return features
 
-    def _train(self, exchange: PartyExchange, training: LabelTraining) -> RunFigures:
-        """The training loop: the walk of a mini-batch as the label party sees it."""
-        schedule, figures = training.schedule, RunFigures()
-        for number in range(1, schedule.steps + 1):
-            step = schedule.at(number)
-            received = {party: r for party, r in exchange.collect(number).items() if isinstance(r, Received)}
-            figures.start()
-            releases, test = self._one_step(training, figures, step, received)
-            exchange.publish(number, releases)
-            self._telemetry.step(figures.progress(step, schedule, self._job.epochs))
-            if number % schedule.steps_per_epoch == 0:
-                self._telemetry.evaluation(figures.end_epoch(step, test, training))
-        figures.stop()
-        return figures
-
-    def _one_step(
-        self, training: LabelTraining, figures: RunFigures, step: Step, received: dict[str, Received]
-    ) -> tuple[dict[str, Release], dict[str, float | None]]:
-        if step.kind == "train":
-            loss, releases, leak = training.step(step, received)
-            figures.trained(len(step.rows), loss, leak)
-            return releases, {}
-        test = training.evaluate(step, received)
-        shared = {k: v for k, v in test.items() if v is not None} if self._job.privacy.share_metrics else None
-        return {party: Release(metrics=shared) for party in received}, test
-
-    def _finish(self, exchange: PartyExchange) -> None:
-        if missing := exchange.await_finish():
-            self._telemetry.warning(f"{', '.join(missing)} did not confirm the last step")
-        exchange.close("FINISHED")
-
     def _write_results(
         self,
         training: LabelTraining,
@@ -205,7 +231,6 @@ class LabelParty:
         write_json(self._folder / "party.json", party | {"history": history})
         summary = summary_record(self._run_file, training, figures, servicer.links)
         write_json(self._out / "summary.json", summary)
-        self._telemetry.done(f"finished; results are in {self._out}")
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
@@ -214,10 +239,10 @@ def _write_table(path: Path, table: pa.Table) -> None:
     write_atomically(path, sink.getvalue().to_pybytes())
 
 
-def _farewell(error: BaseException) -> tuple[str, str]:
-    """How the other parties are told of `error`: only that, never why."""
+def _farewell(error: BaseException) -> tuple[str, str] | None:
+    """How the other parties are told of `error`: only that, never why; None where this process may be started again."""
     if isinstance(error, Interrupted):
         return "STOPPED", ""
     if isinstance(error, PeerError):
         return "PARTY_LOST", error.party
-    return "FAILED", ""
+    return ("FAILED", "") if isinstance(error, CutlayerError | OSError) else None

@@ -15,7 +15,7 @@ from cutlayer.common.config import LABEL_PARTY, RunFile
 from cutlayer.common.process import peak_rss_bytes
 from cutlayer.common.schedule import Schedule, Step
 from cutlayer.common.telemetry import Progress
-from cutlayer.label_party.server import Link
+from cutlayer.label_party.links import Link
 from cutlayer.label_party.training import LabelTraining
 
 Figures = dict[str, float | int | None]
@@ -33,7 +33,19 @@ class RunFigures:
     leak: dict[str, float] = field(default_factory=dict)
     _epoch_loss: float = 0.0
     _epoch_rows: int = 0
+    _seconds_before: float = 0.0
     _ended: float | None = None
+    evaluations: list[Figures] = field(default_factory=list)
+
+    def record(self) -> dict[str, Any]:
+        """What a checkpoint must hold, as values of JSON."""
+        kept = ("trained_rows", "loss", "utility", "leak", "_epoch_loss", "_epoch_rows", "evaluations")
+        return {name: getattr(self, name) for name in kept} | {"_seconds_before": self.seconds}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> RunFigures:
+        """What `record` gave."""
+        return cls(**record)
 
     def trained(self, rows: int, loss: float, leak: Mapping[str, float | None]) -> None:
         """A training step of `rows` rows is done."""
@@ -52,16 +64,17 @@ class RunFigures:
             record |= {f"leak_{attack}_{name}": figures[name] for name in ("mean", "p95", "max", "skipped")}
         for party, defense in training.defenses.items():
             record |= {f"defense_{party}_{name}": value for name, value in defense.telemetry().items()}
+        self.evaluations.append(record)
         return record
 
     @property
     def seconds(self) -> float:
-        """Time since the first step, when all parties had sent it."""
+        """Time since the first step, when all parties had sent it, without what was lost by going back."""
         now = self._ended or time.monotonic()
-        return now - (self.began or now)
+        return self._seconds_before + now - (self.began or now)
 
     def start(self) -> None:
-        """Called at every step; the first one starts the clock."""
+        """Called at every step; the first one of this process starts the clock."""
         self.began = self.began or time.monotonic()
 
     def stop(self) -> None:

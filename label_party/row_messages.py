@@ -19,13 +19,16 @@ from cutlayer.v1 import training_pb2
 
 @dataclass(frozen=True)
 class HeldRows:
-    """The answer to a party's id digests: which of them all parties hold."""
+    """The answer to a party's id digests: which of them all parties hold, and the step after which all go on."""
 
     mask: npt.NDArray[np.bool_]
     form: alignment.IdForm
+    resume_step: int = 0
 
 
-def read_ids(requests: Iterator[training_pb2.AlignRowsRequest], secret: bytes) -> PartyIds:
+def read_ids(
+    requests: Iterator[training_pb2.AlignRowsRequest], secret: bytes, durable_steps: tuple[int, ...]
+) -> PartyIds:
     """A party's sorted id digests, checked before memory is committed to them."""
     data, total, form = bytearray(), None, alignment.IdForm.TEXT
     while total is None or len(data) < total * alignment.DIGEST_BYTES:
@@ -45,7 +48,7 @@ def read_ids(requests: Iterator[training_pb2.AlignRowsRequest], secret: bytes) -
         data += request.ids.digests
         if len(data) > total * alignment.DIGEST_BYTES:
             raise FrameError("more id digests than announced")
-    return PartyIds(alignment.digests_from_wire(bytes(data)), form)
+    return PartyIds(alignment.digests_from_wire(bytes(data)), form, durable_steps)
 
 
 def held_frames(held: HeldRows) -> Iterator[training_pb2.AlignRowsResponse]:
@@ -55,4 +58,5 @@ def held_frames(held: HeldRows) -> Iterator[training_pb2.AlignRowsResponse]:
             matched=int(held.mask.sum()),
             held_by_all=packed[start : start + ALIGN_CHUNK_BYTES],
             form=form_name(held.form),
+            resume_step=held.resume_step,
         )

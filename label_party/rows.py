@@ -14,10 +14,11 @@ from cutlayer.common.errors import AlignmentError
 
 @dataclass(frozen=True)
 class PartyIds:
-    """A party's sorted id digests and how its ids are written."""
+    """A party's sorted id digests, how its ids are written, and of which steps it holds a checkpoint."""
 
     digests: npt.NDArray[np.void]
     form: IdForm
+    durable_steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

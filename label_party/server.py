@@ -6,20 +6,18 @@ waits, and sends what the loop released.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import grpc
 
-from cutlayer import __version__
 from cutlayer.common.config import Job
-from cutlayer.common.errors import CutlayerError, FrameError, NotAllowedError, SkewError
+from cutlayer.common.errors import CutlayerError, FrameError, NotAllowedError
 from cutlayer.common.schedule import Schedule
 from cutlayer.common.session import (
-    PROTOCOL,
     AnswerAgain,
     Compute,
     Greeting,
@@ -30,34 +28,19 @@ from cutlayer.common.session import (
 from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.tensors import MatrixReader, matrices_digest, to_matrices
 from cutlayer.common.wire import greeting_of
+from cutlayer.label_party.answered import AnsweredActivations
 from cutlayer.label_party.exchange import Closed, Exchange, Stream, StreamGone
+from cutlayer.label_party.links import Frames, Link, SavedLink
 from cutlayer.label_party.peers import Admission, admit_anyone
 from cutlayer.label_party.row_messages import HeldRows, held_frames, read_ids
-from cutlayer.label_party.rows import PartyIds
+from cutlayer.label_party.rows import CommonRows, PartyIds
+from cutlayer.label_party.train_messages import answer_frames, goodbye, welcome
 from cutlayer.label_party.training import Received, Release
-from cutlayer.v1 import matrix_pb2, session_pb2, training_pb2, training_pb2_grpc
+from cutlayer.v1 import session_pb2, training_pb2, training_pb2_grpc
 
 _REFUSED = "the label party ended the session; its own log says why"
 
-PartyExchange = Exchange[PartyIds | Received, HeldRows | Release]
-
-
-@dataclass
-class Traffic:
-    """Bytes of a link: tensors in, tensors out, and everything around them."""
-
-    activations: int = 0
-    gradients: int = 0
-    overhead: int = 0
-
-
-@dataclass
-class Link:
-    """What the server keeps of one party while it trains."""
-
-    session: LabelPartyLink[list[training_pb2.TrainResponse]]
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    traffic: Traffic = field(default_factory=Traffic)
+PartyExchange = Exchange[PartyIds | Received, HeldRows | Frames]
 
 
 class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
@@ -65,26 +48,71 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
 
     Args:
         secret: the shared secret of the row ids.
+        answered: the activations that were answered, also before the session went back.
         admit: raises unless the peer of a call may be the party that it says it is.
     """
 
     def __init__(
-        self, job: Job, exchange: PartyExchange, secret: bytes, telemetry: Telemetry, admit: Admission = admit_anyone
+        self,
+        job: Job,
+        exchange: PartyExchange,
+        secret: bytes,
+        telemetry: Telemetry,
+        answered: AnsweredActivations,
+        admit: Admission = admit_anyone,
     ) -> None:
         self._job = job
         self._exchange = exchange
         self._secret = secret
         self._telemetry = telemetry
+        self._answered = answered
         self._admit = admit
         self._schedule: Schedule | None = None
         self.links: dict[str, Link] = {}
 
-    def open_training(self, schedule: Schedule, rows_count: int, rows_digest: bytes) -> None:
-        """Accept Train streams from now on: the rows are known."""
+    def open_training(self, schedule: Schedule, rows: CommonRows, states: Mapping[str, SavedLink]) -> None:
+        """Accept Train streams from now on: the rows are known.
+
+        Args:
+            states: where the links go on; those of parties without a state start at the beginning.
+        """
         self._schedule = schedule
         for party in self._job.parties:
-            terms = self._terms(party, rows_count, rows_digest)
-            self.links[party] = Link(LabelPartyLink(terms, schedule.steps))
+            terms = self._terms(party, rows.count, rows.digest)
+            saved = states.get(party, SavedLink())
+            known = partial(self._answered.at, party)
+            self.links[party] = Link(LabelPartyLink(terms, schedule.steps, saved.state, known), traffic=saved.traffic)
+
+    def close_training(self) -> None:
+        """Send Train streams back to AlignRows from now on."""
+        self.links = {}
+
+    # The training loop's part in an answer.
+
+    def seal(self, step: int, releases: Mapping[str, Release], *, checkpoint: bool) -> dict[str, Frames]:
+        """The frames that answer `step`, by party, with the history sealed in them. Nobody gets them yet."""
+        return {
+            party: self._seal(self.links[party], step, release, checkpoint=checkpoint)
+            for party, release in releases.items()
+        }
+
+    def answered(self, step: int, answers: Mapping[str, Frames], z_digests: Mapping[str, bytes]) -> None:
+        """Keep the sealed answers, which are about to be sent and may be asked for again."""
+        self._answered.note(step, z_digests)
+        for party, frames in answers.items():
+            link = self.links[party]
+            with link.lock:
+                link.session.answered(step, frames)
+
+    def saved_links(self) -> dict[str, SavedLink]:
+        """What a checkpoint must hold of the links after the step that is sealed."""
+        return {
+            party: SavedLink(link.session.sealed_state(), replace(link.traffic)) for party, link in self.links.items()
+        }
+
+    def sync_answered(self) -> None:
+        """Which activations were answered is safe on the disk when this returns."""
+        self._answered.sync()
 
     # The three methods of the service.
 
@@ -95,9 +123,12 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         with self._boundary(context):
             greeting = self._greeting(_first(request_iterator), context)
             check_terms(greeting, self._terms(greeting.party, None, None))
+            # Before the stream takes over: who lacks the secret must neither end the stream of the true party nor
+            # send the session back.
+            ids = read_ids(request_iterator, self._secret, greeting.durable_steps)
             with self._stream(greeting.party, context) as stream:
                 self._telemetry.info(f"{greeting.party} has connected (version {greeting.package_version})")
-                self._exchange.submit(stream, 0, read_ids(request_iterator, self._secret))
+                self._exchange.submit(stream, 0, ids)
                 held = self._exchange.wait_answer(stream, 0)
                 assert isinstance(held, HeldRows)
                 yield from held_frames(held)
@@ -110,23 +141,40 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         """Takes one activation after another; answers each with what the training loop released."""
         with self._boundary(context):
             greeting = self._greeting(_first(request_iterator), context)
-            link = self._link(greeting.party)
+            link = self._link(greeting)
+            if link is None:
+                yield training_pb2.TrainResponse(goodbye=goodbye(Closed("ROLLBACK", "")))
+                return
             with link.lock:  # before the stream takes over: who is refused must not end the stream of the true party
                 next_step = link.session.on_greeting(greeting)
             with self._stream(greeting.party, context) as stream:
                 try:
-                    yield training_pb2.TrainResponse(welcome=_welcome(next_step))
+                    yield training_pb2.TrainResponse(welcome=welcome(next_step))
                     for frame in request_iterator:
                         yield from self._on_activation(link, stream, frame, request_iterator)
                 except Closed as closed:
-                    yield training_pb2.TrainResponse(goodbye=_goodbye(closed))
+                    yield training_pb2.TrainResponse(goodbye=goodbye(closed))
 
     def Leave(self, request: training_pb2.LeaveRequest, context: grpc.ServicerContext) -> training_pb2.LeaveResponse:
         """Notes that a party ends."""
         with self._boundary(context):
             greeting = self._greeting(request.hello, context)
             check_terms(greeting, self._terms(greeting.party, None, None))
+            if request.goodbye.reason == session_pb2.REASON_FINISHED:
+                return self._await_the_others(greeting.party, context)
             self._exchange.leave(greeting.party, _LEAVING.get(request.goodbye.reason, "has failed"))
+        return training_pb2.LeaveResponse()
+
+    def _await_the_others(self, party: str, context: grpc.ServicerContext) -> training_pb2.LeaveResponse:
+        self._exchange.finishing()
+        if not context.add_callback(self._exchange.finishing_ended):  # it is over already
+            self._exchange.finishing_ended()
+        try:
+            self._exchange.wait_confirmation(party, context.is_active)
+        except Closed as closed:
+            if closed.reason == "ROLLBACK":
+                return training_pb2.LeaveResponse(again=True)
+            raise
         return training_pb2.LeaveResponse()
 
     # One activation.
@@ -155,20 +203,15 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         if isinstance(outcome, Compute):
             link.traffic.activations += reader.payload_bytes
         self._exchange.submit(stream, first.step, received)  # again where an earlier stream broke off before it could
-        release = self._exchange.wait_answer(stream, first.step)
-        assert isinstance(release, Release)
-        yield from self.answer(link, first.step, release)
+        frames = self._exchange.wait_answer(stream, first.step)
+        assert isinstance(frames, list)
+        yield from frames
 
-    def answer(self, link: Link, step: int, release: Release) -> list[training_pb2.TrainResponse]:
-        """The frames that answer `step`; made once, kept by the session, sent as often as they are asked for."""
+    def _seal(self, link: Link, step: int, release: Release, *, checkpoint: bool) -> Frames:
+        matrices = to_matrices(release.gradient.g_Bd, self._job.cut_layer.encoding) if release.gradient else []
         with link.lock:
-            kept = link.session.last_answer
-            if link.session.answered_step == step and kept is not None:
-                return kept
-            matrices = to_matrices(release.gradient.g_Bd, self._job.cut_layer.encoding) if release.gradient else []
             history = link.session.seal(step, matrices_digest(matrices))
-            frames = _answer_frames(step, history, matrices, release)
-            link.session.answered(step, frames)
+            frames = answer_frames(step, history, matrices, release, checkpoint=checkpoint)
             payload = sum(len(m.data) for m in matrices)
             link.traffic.gradients += payload
             link.traffic.overhead += sum(f.ByteSize() for f in frames) - payload
@@ -206,11 +249,10 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
             raise NotAllowedError("this name is no party of this job; see job.parties")
         return Terms(party, self._job.digest(), self._job.cut_layer.width_of(party), rows_count, rows_digest)
 
-    def _link(self, party: str) -> Link:
-        self._terms(party, None, None)
-        if party not in self.links:
-            raise SkewError("the rows are not aligned yet; call AlignRows first")
-        return self.links[party]
+    def _link(self, greeting: Greeting) -> Link | None:
+        """The link of a party; None where the rows are not aligned (any more), and it must begin with AlignRows."""
+        check_terms(greeting, self._terms(greeting.party, None, None))
+        return self.links.get(greeting.party)
 
     @contextmanager
     def _stream(self, party: str, context: grpc.ServicerContext) -> Iterator[Stream]:
@@ -260,26 +302,3 @@ def _activation(frame: training_pb2.TrainRequest) -> training_pb2.Activation:
     if frame.WhichOneof("message") != "activation":
         raise FrameError(f"expected an activation, got {frame.WhichOneof('message') or 'nothing'}")
     return frame.activation
-
-
-def _answer_frames(
-    step: int, history: bytes, matrices: list[matrix_pb2.Matrix], release: Release
-) -> list[training_pb2.TrainResponse]:
-    answers = [training_pb2.Answer(step=step, history=history, gradient=m) for m in matrices]
-    answers = answers or [training_pb2.Answer(step=step, history=history)]
-    if (reference := release.clean_positive) is not None:
-        answers[0].knowledge.positive_row = reference.row
-        answers[0].knowledge.clean_gradient = reference.g_d.numpy().astype("<f4").tobytes()
-    for name, value in (release.metrics or {}).items():
-        answers[0].metrics.add(name=name, value=value)
-    return [training_pb2.TrainResponse(answer=answer) for answer in answers]
-
-
-def _welcome(next_step: int) -> session_pb2.Welcome:
-    return session_pb2.Welcome(
-        protocol_major=PROTOCOL[0], protocol_minor=PROTOCOL[1], package_version=__version__, next_step=next_step
-    )
-
-
-def _goodbye(closed: Closed) -> session_pb2.Goodbye:
-    return session_pb2.Goodbye(reason=f"REASON_{closed.reason}", party=closed.party)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cutlayer.common.checkpoints import Tensors, below, optimizer_tensors, prefixed, restore_optimizer
 from cutlayer.common.config import LABEL_PARTY, Choice, Job, LabelPartySection
 from cutlayer.common.errors import PluginError, TrainingError
 from cutlayer.common.models import build_bottom, build_optimizer, build_top
@@ -125,6 +126,21 @@ class LabelTraining:
             return {}
         logits_NK, self._evaluated = torch.cat(self._evaluated), []
         return self.objective.figures(logits_NK, self.labels[self.schedule.test_rows])
+
+    def tensors(self) -> Tensors:
+        """What a checkpoint must hold of models, optimizer, defenses and an evaluation that is under way."""
+        found = prefixed("model", self.models.state_dict()) | prefixed("optimizer", optimizer_tensors(self._optimizer))
+        for party, defense in self.defenses.items():
+            found |= prefixed(f"defense/{party}", defense.state())
+        return found | {f"evaluated/{number:06d}": logits for number, logits in enumerate(self._evaluated)}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take back what `tensors` gave."""
+        self.models.load_state_dict(below("model", tensors))
+        restore_optimizer(self._optimizer, below("optimizer", tensors))
+        for party, defense in self.defenses.items():
+            defense.restore(below(f"defense/{party}", tensors))
+        self._evaluated = [logits for _, logits in sorted(below("evaluated", tensors).items())]
 
     def _build_models(self, section: LabelPartySection) -> nn.ModuleDict:
         seed, cut = self._seed, self.job.cut_layer

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import queue
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
@@ -14,16 +13,21 @@ import numpy.typing as npt
 
 from cutlayer import __version__
 from cutlayer.common import alignment
-from cutlayer.common.channel import ALIGN_CHUNK_BYTES, BROKEN
-from cutlayer.common.errors import AlignmentError, FrameError, PeerError
+from cutlayer.common.channel import BROKEN
+from cutlayer.common.errors import AlignmentError, FrameError, PeerError, RolledBack
+from cutlayer.common.history import LinkState
 from cutlayer.common.limits import Limits, Timeouts
+from cutlayer.common.process import end_requested
 from cutlayer.common.session import PROTOCOL, Greeting, NonlabelPartyLink, Terms
 from cutlayer.common.tensors import MatrixReader, matrices_digest
 from cutlayer.common.tls import OwnCertificate
-from cutlayer.common.wire import form_name, form_of, hello_of
+from cutlayer.common.wire import hello_of
 from cutlayer.nonlabel_party.connection import Connection
+from cutlayer.nonlabel_party.stream import Stream, id_frames, read_held
 from cutlayer.nonlabel_party.watchdog import Watchdog
 from cutlayer.v1 import matrix_pb2, session_pb2, training_pb2
+
+_REPORT_EVERY_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Answer:
     gradient: MatrixReader | None
     knowledge: training_pb2.Knowledge | None
     metrics: dict[str, float]
+    checkpoint: bool = False  # the label party has saved this step, and so must this party
 
 
 @dataclass
@@ -70,9 +75,9 @@ class LabelPartyClient:
         self._encoding = encoding
         self._report = report
         self._connection = Connection(address, limits.frame_bytes, timeouts, own, report)
-        self._watchdog = Watchdog()
-        self._aligning: _Stream | None = None
-        self._training: _Stream | None = None
+        self._watchdog = Watchdog(end_requested, timeouts.goodbye_s)
+        self._aligning: Stream | None = None
+        self._training: Stream | None = None
         self._link: NonlabelPartyLink | None = None
         self.traffic = Traffic()
 
@@ -82,21 +87,29 @@ class LabelPartyClient:
         assert self._link is not None
         return self._link.history
 
-    def align(self, own: alignment.OwnIds, origin: str) -> npt.NDArray[np.bool_]:
-        """Which of this party's sorted ids all parties hold, (N,).
+    def align(
+        self, own: alignment.OwnIds, origin: str, durable_steps: tuple[int, ...], patience_s: float | None = None
+    ) -> tuple[npt.NDArray[np.bool_], int]:
+        """Which of this party's sorted ids all parties hold, (N,), and the step after which all go on.
+
+        Args:
+            durable_steps: of which this party holds a checkpoint.
+            patience_s: how long to wait for the label party in place of `connect_s`.
 
         Raises:
             AlignmentError: none is held by all. PeerError: the label party is not there or ended the session.
             CertificateError: TLS to the label party cannot work.
         """
+        self._forget()
         lost_at = float("-inf")
         while True:
-            self._connection.await_label_party()
+            self._connection.await_label_party(patience_s or self._timeouts.connect_s)
             opened = time.monotonic()
-            stream = _Stream(self._connection.stub.AlignRows, self._watchdog, self._timeouts.connect_s)
+            stream = Stream(self._connection.stub.AlignRows, self._watchdog, self._timeouts.connect_s)
             try:
-                stream.send(training_pb2.AlignRowsRequest(hello=hello_of(self._greeting())), *_id_frames(own))
-                held, form = _read_held(stream, len(own.digests))
+                greeting = replace(self._greeting(), durable_steps=durable_steps)
+                stream.send(training_pb2.AlignRowsRequest(hello=hello_of(greeting)), *id_frames(own))
+                held, form, resume_step = read_held(stream, len(own.digests))
             except grpc.RpcError as error:
                 if opened - lost_at > self._timeouts.reconnect_s:  # not one of a row of attempts that break at once
                     lost_at = time.monotonic()
@@ -105,18 +118,22 @@ class LabelPartyClient:
             self._aligning = stream  # stays open until training begins, so that this party is seen alive
             if not held.any():
                 raise AlignmentError(alignment.explain_no_match(own.form, form, len(own.digests), [], origin))
-            return held
+            return held, resume_step
 
-    def begin_training(self, terms: Terms, steps: int) -> None:
-        """The rows are known: `terms` has their count and digest, `steps` is the number of the last step."""
-        self._terms = terms
-        self._link = NonlabelPartyLink(terms, steps)
+    def begin_training(self, terms: Terms, steps: int, state: LinkState | None) -> None:
+        """The rows are known: `terms` has their count and digest, `steps` is the number of the last step.
+
+        Args:
+            state: where the link goes on; None for the beginning.
+        """
+        self._link = NonlabelPartyLink(terms, steps, state)
 
     def exchange(self, step: int, rows_digest: bytes, matrices: list[matrix_pb2.Matrix], rows: int) -> Answer:
         """Send the activations of `step`, wait for the answer; reopen the stream as long as that makes sense.
 
         Raises:
             PeerError: the label party is lost, has ended the session, or refused a message.
+            RolledBack: begin again with `align`.
             CertificateError: the line broke, and TLS cannot bring it back.
         """
         assert self._link is not None
@@ -145,6 +162,39 @@ class LabelPartyClient:
         assert self._link is not None
         self._link.applied(step)
 
+    @property
+    def trains(self) -> bool:
+        """Whether the rows are known and there is a link."""
+        return self._link is not None
+
+    def link_state(self) -> LinkState:
+        """Where the link stands, for a checkpoint."""
+        assert self._link is not None
+        return self._link.state()
+
+    def finish(self) -> None:
+        """Tell the label party that the last step is done, and wait until all parties can say so.
+
+        Raises:
+            RolledBack: another party could not, or the label party was lost: begin again with `align`.
+            PeerError: the label party has ended the session.
+        """
+        goodbye = session_pb2.Goodbye(reason=session_pb2.REASON_FINISHED)
+        call = self._connection.stub.Leave.future(
+            training_pb2.LeaveRequest(hello=hello_of(self._greeting()), goodbye=goodbye)
+        )
+        while True:
+            try:
+                if call.result(timeout=_REPORT_EVERY_S).again:
+                    raise RolledBack
+                return
+            except grpc.FutureTimeoutError:
+                self._report("waiting for the other parties to finish")
+            except grpc.RpcError as error:
+                if error.code() in BROKEN:
+                    raise RolledBack from None
+                raise self._refused(error) from None
+
     def leave(self, reason: str) -> None:
         """Tell the label party that this one ends; `reason` is FINISHED, STOPPED or FAILED. Never raises."""
         goodbye = session_pb2.Goodbye(reason=f"REASON_{reason}")
@@ -161,17 +211,24 @@ class LabelPartyClient:
                 stream.end()
         self._connection.close()
 
+    def _forget(self) -> None:
+        """What an earlier attempt of the session has left."""
+        for stream in (self._aligning, self._training):
+            if stream:
+                stream.end()
+        self._aligning = self._training = self._link = None
+
     def _greeting(self) -> Greeting:
         if self._link is not None:
             return self._link.greeting(__version__)
         terms = self._terms
         return Greeting(PROTOCOL, __version__, terms.party, terms.job_digest, terms.cut_width, None, None, 0, b"")
 
-    def _open(self) -> _Stream:
+    def _open(self) -> Stream:
         assert self._link is not None
         limits = self._timeouts  # the label party itself may have to wait for another party this long
         patience_s = limits.stall_s + limits.reconnect_s + limits.goodbye_s
-        stream = _Stream(self._connection.stub.Train, self._watchdog, patience_s)
+        stream = Stream(self._connection.stub.Train, self._watchdog, patience_s)
         stream.send(training_pb2.TrainRequest(hello=hello_of(self._greeting())))
         welcome = self._next(stream, "welcome")
         if not welcome.HasField("next_step"):
@@ -183,7 +240,7 @@ class LabelPartyClient:
             self._aligning = None
         return stream
 
-    def _read_answer(self, stream: _Stream, step: int, rows: int) -> Answer:
+    def _read_answer(self, stream: Stream, step: int, rows: int) -> Answer:
         assert self._link is not None
         first = answer = self._next(stream, "answer")
         reader = None
@@ -193,11 +250,13 @@ class LabelPartyClient:
                 answer = self._next(stream, "answer")
         self._link.on_answer(first.step, first.history, reader.digest() if reader else matrices_digest([]))
         knowledge = first.knowledge if first.HasField("knowledge") else None
-        return Answer(reader, knowledge, {m.name: m.value for m in first.metrics})
+        return Answer(reader, knowledge, {m.name: m.value for m in first.metrics}, first.checkpoint)
 
-    def _next(self, stream: _Stream, kind: str) -> Any:
+    def _next(self, stream: Stream, kind: str) -> Any:
         response = stream.receive()
         found = response.WhichOneof("message")
+        if found == "goodbye" and response.goodbye.reason == session_pb2.REASON_ROLLBACK:
+            raise RolledBack
         if found == "goodbye":
             ended = _ENDED.get(response.goodbye.reason, "has failed; its log says why")
             raise PeerError(f"the label party {ended.format(party=response.goodbye.party)}")
@@ -208,6 +267,8 @@ class LabelPartyClient:
     def _wait_or_give_up(self, error: grpc.RpcError, when: str, lost_at: float) -> None:
         if error.code() not in BROKEN:
             raise self._refused(error) from None
+        if end_requested():
+            raise PeerError(f"the label party was lost {when}")
         lost_for = time.monotonic() - lost_at
         if lost_for > self._timeouts.reconnect_s:
             raise PeerError(
@@ -225,63 +286,8 @@ class LabelPartyClient:
         return PeerError(f"the label party refused: {error.details()}")
 
 
-class _Stream:
-    """One open call in both directions; requests go out as they are sent."""
-
-    def __init__(self, method: Callable[..., Any], watchdog: Watchdog, patience_s: float) -> None:
-        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._call = method(iter(self._requests.get, None))
-        self._watchdog = watchdog
-        self._patience_s = patience_s
-
-    def send(self, *messages: Any) -> None:
-        for message in messages:
-            self._requests.put(message)
-
-    def receive(self) -> Any:
-        """The next message.
-
-        Raises:
-            grpc.RpcError: the stream broke, or the label party refused. PeerError: none came in time, or no more come.
-        """
-        with self._watchdog.over(self._call, self._patience_s):
-            try:
-                return next(self._call)
-            except StopIteration:
-                raise PeerError("the label party closed the stream") from None
-            except grpc.RpcError:
-                if self._watchdog.expired:
-                    raise PeerError(f"the label party answered nothing for {self._patience_s:g} s") from None
-                raise
-
-    def end(self) -> None:
-        """Half-close, and let go."""
-        self._requests.put(None)
-
-
 _ENDED = {
     session_pb2.REASON_FINISHED: "has finished before this party",
     session_pb2.REASON_STOPPED: "was stopped",
     session_pb2.REASON_PARTY_LOST: "ended the session: it lost party {party!r}",
 }
-
-
-def _id_frames(own: alignment.OwnIds) -> Iterator[training_pb2.AlignRowsRequest]:
-    data, total = alignment.digests_to_wire(own.digests), len(own.digests)
-    for start in range(0, len(data), ALIGN_CHUNK_BYTES):
-        ids = training_pb2.IdDigests(total=total, digests=data[start : start + ALIGN_CHUNK_BYTES])
-        if start == 0:
-            ids.MergeFrom(training_pb2.IdDigests(secret_check=own.check, form=form_name(own.form)))
-        yield training_pb2.AlignRowsRequest(ids=ids)
-
-
-def _read_held(stream: _Stream, count: int) -> tuple[npt.NDArray[np.bool_], alignment.IdForm]:
-    packed, size = bytearray(), (count + 7) // 8
-    form = alignment.IdForm.TEXT
-    while len(packed) < size:
-        response = stream.receive()
-        packed += response.held_by_all
-        form = form_of(response.form)
-        if not response.held_by_all or len(packed) > size:
-            raise FrameError("the label party's answer to the id digests has the wrong length")
-    return alignment.unpack_mask(bytes(packed), count), form

@@ -35,22 +35,25 @@ class Connection:
     ) -> None:
         self.address = address
         self._options = client_options(frame_bytes, timeouts)
-        self._connect_s = timeouts.connect_s
         self._own = own
         self._report = report
         self._open()
 
-    def await_label_party(self) -> None:
+    def await_label_party(self, patience_s: float) -> None:
         """Wait until the label party is there and has proved who it is.
 
         Raises:
             CertificateError: TLS between the two cannot work; says why and what to do.
-            PeerError: nobody is there within `connect_s`.
+            PeerError: nobody is there within `patience_s`.
         """
-        deadline = time.monotonic() + self._connect_s
+        deadline = time.monotonic() + patience_s
         ready = grpc.channel_ready_future(self._channel)
         while not self._is_ready(ready):
-            self._give_up_after(deadline)
+            if time.monotonic() > deadline:
+                raise PeerError(
+                    f"no label party at {self.address} within {patience_s:g} s: "
+                    "is it running, is the address of `connect` right, is the port open?"
+                )
             self._report(f"waiting for the label party at {self.address}")
         if self._own is not None:
             self._examine()  # gRPC has verified the certificate and its host, but not whose it is
@@ -92,10 +95,3 @@ class Connection:
     def _examine(self) -> None:
         if problem := examine(self.address, self._own):
             raise CertificateError(problem)
-
-    def _give_up_after(self, deadline: float) -> None:
-        if time.monotonic() > deadline:
-            raise PeerError(
-                f"no label party at {self.address} within {self._connect_s:g} s: "
-                "is it running, is the address of `connect` right, is the port open?"
-            ) from None

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+from torch import Tensor
 
+from cutlayer.common.checkpoints import Tensors, below, prefixed
 from cutlayer.common.config import Choice, GrantedKnowledge, Job
 from cutlayer.common.errors import PluginError
 from cutlayer.nonlabel_party.attacks import Attack, attacks
-from cutlayer.nonlabel_party.view import LabelGuess, StepView
+from cutlayer.nonlabel_party.guesses import Guesses
+from cutlayer.nonlabel_party.view import StepView
 
 FINAL = 0  # in place of a step: what is guessed when training has ended
-_ROWS_PER_GROUP = 1 << 18
-
-_SCHEMA = pa.schema([("step", pa.int64()), ("layer", pa.string()), ("row_id", pa.string()), ("score", pa.float64())])
 
 
 class Curiosity:
@@ -35,13 +34,19 @@ class Curiosity:
         self, job: Job, party: str, chosen: Sequence[Choice], folder: Path, warn: Callable[[str], None]
     ) -> None:
         self._warn = warn
-        self._running: dict[str, tuple[Attack, _Guesses]] = {}
-        made = [(choice.name, make_attack(job, job.granted(party), choice)) for choice in chosen]
-        if made:
-            folder.mkdir(exist_ok=True)
-        for wanted, attack in made:
+        self._make = [partial(make_attack, job, job.granted(party), choice) for choice in chosen]
+        self._names = [choice.name for choice in chosen]
+        self._folder = folder
+        self._running: dict[str, tuple[Attack, Guesses]] = {}
+        self._start()
+
+    def _start(self) -> None:
+        """All attacks as they are at the beginning."""
+        made = [make() for make in self._make]
+        self._running = {}
+        for wanted, attack in zip(self._names, made, strict=True):
             name = _free_name(wanted, self._running)
-            self._running[name] = (attack, _Guesses(folder / f"{name}.parquet"))
+            self._running[name] = (attack, Guesses(self._folder / f"{name}.parquet"))
 
     @property
     def awake(self) -> bool:
@@ -63,11 +68,36 @@ class Curiosity:
                 self._warn(f"attack {name!r} failed at step {view.step} and is off from now on: {error!r}")
                 del self._running[name]
 
-    def finish(self) -> None:
-        """Let the attacks draw their conclusions, and write what they guessed."""
+    def save(self, step: int) -> tuple[Tensors, list[str]]:
+        """Make all guesses up to `step` safe; what a checkpoint must hold of the attacks, and which still look."""
+        tensors: Tensors = {}
+        for name, (attack, guesses) in self._running.items():
+            guesses.end_part(step)
+            tensors |= prefixed(name, attack.state())
+        return tensors, list(self._running)
+
+    def go_back(self, step: int, tensors: Mapping[str, Tensor], looking: Sequence[str] | None) -> None:
+        """Go on after `step` with what `save` gave then; `looking` is None at the beginning."""
+        self._start()
+        for name in list(self._running):
+            attack, guesses = self._running[name]
+            guesses.go_back(step)
+            if looking is not None and name not in looking:
+                del self._running[name]
+            elif looking is not None:
+                attack.restore(below(name, tensors))
+
+    def finish(self, step: int) -> None:
+        """Let the attacks draw their conclusions, and write what they guessed; `step` was the last one."""
         for attack, guesses in self._running.values():
+            guesses.end_part(step)
             guesses.add(FINAL, attack.infer())
-            guesses.close()
+            guesses.merge(step + 1)
+
+    def clean(self) -> None:
+        """Remove what only a run that goes back needs."""
+        for _, guesses in self._running.values():
+            guesses.drop_parts()
 
 
 def make_attack(job: Job, granted: GrantedKnowledge, choice: Choice) -> Attack:
@@ -84,41 +114,7 @@ def make_attack(job: Job, granted: GrantedKnowledge, choice: Choice) -> Attack:
     return attack
 
 
-class _Guesses:
-    """A Parquet file that grows as guesses come; it gets its name when it is whole."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._growing = path.with_suffix(".part")
-        self._writer = pq.ParquetWriter(self._growing, _SCHEMA)
-        self._batches: list[pa.RecordBatch] = []
-        self._rows = 0
-
-    def add(self, step: int, guesses: Sequence[LabelGuess]) -> None:
-        for guess in guesses:
-            count = len(guess.row_ids)
-            columns = [
-                pa.array([step] * count, pa.int64()),
-                pa.array([guess.layer] * count, pa.string()),
-                pa.array(guess.row_ids, pa.string()),
-                pa.array(guess.score_B.detach().double().numpy(), pa.float64()),
-            ]
-            self._batches.append(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
-            self._rows += count
-        if self._rows > _ROWS_PER_GROUP:
-            self._flush()
-
-    def close(self) -> None:
-        self._flush()
-        self._writer.close()
-        self._growing.rename(self._path)
-
-    def _flush(self) -> None:
-        self._writer.write_table(pa.Table.from_batches(self._batches, schema=_SCHEMA))
-        self._batches, self._rows = [], 0
-
-
-def _free_name(name: str, taken: dict[str, tuple[Attack, _Guesses]]) -> str:
+def _free_name(name: str, taken: dict[str, tuple[Attack, Guesses]]) -> str:
     plain = name.replace(":", ".")
     candidates = [plain, *(f"{plain}-{n}" for n in range(2, len(taken) + 2))]
     return next(candidate for candidate in candidates if candidate not in taken)

@@ -14,12 +14,15 @@ import typer
 from cutlayer.common import run_files
 from cutlayer.common.alignment import OwnIds, rows_digest
 from cutlayer.common.certificates import Identity
+from cutlayer.common.checkpoints import CheckpointOwner, CheckpointStore
 from cutlayer.common.config import RunFile
 from cutlayer.common.datasets import load_table
-from cutlayer.common.errors import ConfigError, Interrupted
+from cutlayer.common.errors import ConfigError, CutlayerError, Interrupted, PeerError, RolledBack
 from cutlayer.common.files import DirectoryLock, private_folder, write_json
+from cutlayer.common.history import LinkState
 from cutlayer.common.models import save_model
-from cutlayer.common.process import peak_rss_bytes, run_party
+from cutlayer.common.process import end_requested, peak_rss_bytes, run_party, whole_step
+from cutlayer.common.run_state import RunState
 from cutlayer.common.schedule import Schedule
 from cutlayer.common.session import Terms
 from cutlayer.common.tables import Features, Table, prepare
@@ -27,8 +30,11 @@ from cutlayer.common.telemetry import Progress, Telemetry, make_display
 from cutlayer.common.tls import own_certificate
 from cutlayer.nonlabel_party.client import LabelPartyClient
 from cutlayer.nonlabel_party.curiosity import Curiosity
+from cutlayer.nonlabel_party.saving import content, restore
 from cutlayer.nonlabel_party.training import BottomTraining
 from cutlayer.nonlabel_party.walk import Walk
+
+_LAST_WORD_S = 15.0  # how long a party that has done all steps waits for a label party that has gone
 
 
 def command(
@@ -63,18 +69,31 @@ class NonlabelParty:
         self._folder = private_folder(out / name)
         self._telemetry = Telemetry(name, self._folder, make_display(events))
         self._address = connect or self._section.connect
-        self._began = time.monotonic()
+        owner = CheckpointOwner(name, self._job.digest().hex())
+        self._store = CheckpointStore(self._folder, owner, self._job.checkpoint.keep, self._telemetry.warning)
+        self._state: RunState
+        self._curiosity: Curiosity
+        self._walk: Walk | None = None
+        self._saved = 0  # the last step that is saved
+        self._began: float | None = None
+        self._seconds_before = 0.0
 
     def run(self) -> None:
         """Everything from start to end; raises what ends the run."""
         torch.set_num_threads(self._section.threads)
         with DirectoryLock(self._folder), self._telemetry:
+            self._state = RunState(self._folder, self._job.digest())
+            if self._state.finished:
+                self._telemetry.done(f"this run is finished; results are in {self._folder}")
+                return
+            self._state.begin()
             self._client = self._make_client()
             try:
                 self._run()
-                self._client.leave("FINISHED")
             except BaseException as error:
-                self._client.leave("STOPPED" if isinstance(error, Interrupted) else "FAILED")
+                self._save_on_the_way_out(error)
+                if (reason := _farewell(error)) is not None:
+                    self._client.leave(reason)
                 raise
             finally:
                 self._client.close()
@@ -92,30 +111,66 @@ class NonlabelParty:
         )
 
     def _run(self) -> None:
-        curiosity = Curiosity(
+        self._curiosity = Curiosity(
             self._job, self._name, self._section.attacks, self._folder / "attacks", self._telemetry.warning
         )
         table = load_table(self._section.data)
         for note in table.notes:
             self._telemetry.info(note)
         own = OwnIds(table.ids, self._section.shared_secret())
-        held = self._client.align(own, table.origin)
+        while not self._align_and_train(table, own):
+            self._telemetry.info("beginning again: the session goes on from a checkpoint")
+        self._curiosity.clean()
+        self._state.finish()
+        self._telemetry.done(f"finished; results are in {self._folder}")
+
+    def _align_and_train(self, table: Table, own: OwnIds) -> bool:
+        """From the rows to the results; False where all have to begin again."""
+        written = (self._folder / "party.json").exists()
+        try:
+            held, resume_step = self._client.align(
+                own, table.origin, self._store.steps(), _LAST_WORD_S if written else None
+            )
+        except PeerError:
+            if written:  # this party has done every step, and the label party has gone: nobody needs it any more
+                return True
+            raise
+        try:
+            walk = self._prepare(table, own, held, resume_step)
+            self._train(walk)
+            self._write_results(walk)
+            self._client.finish()
+        except RolledBack:
+            return False
+        return True
+
+    def _prepare(self, table: Table, own: OwnIds, held: np.ndarray, resume_step: int) -> Walk:
         order = own.order[held]
         self._telemetry.info(f"{len(order)} rows matched; {len(table.ids) - len(order)} of {table.origin} dropped")
+        digest = rows_digest(own.digests[held])
+        self._state.of_rows(digest)
+        self._store.of_rows(digest)
         schedule = Schedule(self._job.seed, len(order), self._job.test_fraction, self._job.batch_size, self._job.epochs)
         training = BottomTraining(self._job, self._name, self._section, self._features(table, order, schedule))
-        self._client.begin_training(self._terms(len(order), rows_digest(own.digests[held])), schedule.steps)
-        walk = Walk(
-            training,
-            self._client,
-            schedule,
-            curiosity,
-            self._name,
-            np.asarray(table.ids, dtype=object)[order],
-            self._job,
-        )
-        self._train(walk)
-        self._write_results(training, walk)
+        link = self._go_back(training, resume_step)
+        self._client.begin_training(self._terms(len(order), digest), schedule.steps, link)
+        ids = np.asarray(table.ids, dtype=object)[order]
+        self._walk = Walk(training, self._client, schedule, self._curiosity, self._name, ids, self._job)
+        return self._walk
+
+    def _go_back(self, training: BottomTraining, step: int) -> LinkState | None:
+        """Put training and attacks where they stood after `step`; the state of the link then."""
+        self._saved = step
+        self._seconds_before, self._began = 0.0, None
+        if step == 0:
+            self._curiosity.go_back(0, {}, None)
+            self._store.drop_after(0)
+            return None
+        self._telemetry.info(f"going on after step {step}")
+        checkpoint = self._store.load(step)
+        link, self._seconds_before = restore(checkpoint, training, self._curiosity)
+        self._store.drop_after(step)
+        return link
 
     def _features(self, table: Table, order: np.ndarray, schedule: Schedule) -> Features:
         features = prepare(table, order, schedule.train_rows, standardise=self._section.data.standardise)
@@ -128,30 +183,61 @@ class NonlabelParty:
     def _train(self, walk: Walk) -> None:
         self._began = time.monotonic()
         schedule = walk.schedule
-        for number in range(1, schedule.steps + 1):
+        if self._saved < schedule.steps:
+            (self._folder / "party.json").unlink(missing_ok=True)  # it says that every step is done
+        for number in range(self._saved + 1, schedule.steps + 1):
             step = schedule.at(number)
-            answer = walk.step(step)
+            with whole_step():
+                answer = walk.step(step)
+                if answer.checkpoint or end_requested():
+                    self._save(walk)
             self._telemetry.step(Progress(step=number, steps=schedule.steps, epoch=step.epoch, epochs=self._job.epochs))
             if answer.metrics:
                 self._telemetry.evaluation({"step": number, "epoch": step.epoch, **answer.metrics})
 
-    def _write_results(self, training: BottomTraining, walk: Walk) -> None:
-        seconds = time.monotonic() - self._began
-        walk.curiosity.finish()
-        save_model(self._folder / "model", training.model)
+    def _seconds(self) -> float:
+        """Time since the first step, without what was lost by going back."""
+        return self._seconds_before + (time.monotonic() - self._began if self._began else 0.0)
+
+    def _save(self, walk: Walk) -> None:
+        link = self._client.link_state()
+        self._store.save(link.step, *content(walk, link, self._seconds()))
+        self._saved = link.step
+
+    def _save_on_the_way_out(self, error: BaseException) -> None:
+        """Where the run may be taken up again, lose none of its steps."""
+        walk = self._walk
+        if walk is None or walk.inside_step or not isinstance(error, Interrupted | PeerError):
+            return
+        try:
+            if self._client.trains and self._client.link_state().step > self._saved:
+                self._save(walk)
+        except OSError as failure:
+            self._telemetry.warning(f"the last step could not be saved: {failure}")
+
+    def _write_results(self, walk: Walk) -> None:
+        seconds = self._seconds()
+        walk.curiosity.finish(walk.schedule.steps)
+        save_model(self._folder / "model", walk.training.model)
         wait = self._client.traffic.wait_seconds
         record = {
             "pid": os.getpid(),
             "peak_rss_bytes": peak_rss_bytes(),
             "seconds": seconds,
             "wait_seconds": wait,
-            "compute_seconds": seconds - wait,
+            "compute_seconds": max(seconds - wait, 0.0),
             "reopened": self._client.traffic.reopened,
             "history": self._client.history.hex(),
         }
         write_json(self._folder / "party.json", record)
-        self._telemetry.done(f"finished; results are in {self._folder}")
 
     def _terms(self, count: int | None, digest: bytes | None) -> Terms:
         job = self._job
         return Terms(self._name, job.digest(), job.cut_layer.width_of(self._name), count, digest)
+
+
+def _farewell(error: BaseException) -> str | None:
+    """How the label party is told of `error`; None where this process may be started again."""
+    if isinstance(error, Interrupted):
+        return "STOPPED"
+    return "FAILED" if isinstance(error, CutlayerError | OSError) else None

@@ -5,9 +5,12 @@ Shape suffixes: B rows of the batch, N aligned rows, F features, d cut-layer wid
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
+from cutlayer.common.checkpoints import Tensors, below, optimizer_tensors, prefixed, restore_optimizer
 from cutlayer.common.config import Job, NonlabelPartySection
 from cutlayer.common.errors import TrainingError
 from cutlayer.common.models import build_bottom, build_optimizer
@@ -32,6 +35,15 @@ class BottomTraining:
         seed = public_seed(party, job.seed if section.seed is None else section.seed)
         self.model = build_bottom(section.bottom_model, features.spec, job.cut_layer.width_of(party), seed)
         self._optimizer = build_optimizer(section.optimizer, self.model.parameters())
+
+    def tensors(self) -> Tensors:
+        """What a checkpoint must hold of model and optimizer."""
+        return prefixed("model", self.model.state_dict()) | prefixed("optimizer", optimizer_tensors(self._optimizer))
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take back what `tensors` gave."""
+        self.model.load_state_dict(below("model", tensors))
+        restore_optimizer(self._optimizer, below("optimizer", tensors))
 
     def features_of(self, step: Step) -> Tensor:
         """x_BF of the step's rows."""

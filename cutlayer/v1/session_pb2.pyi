@@ -1,7 +1,8 @@
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -12,14 +13,16 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_STOPPED: _ClassVar[Reason]
     REASON_FAILED: _ClassVar[Reason]
     REASON_PARTY_LOST: _ClassVar[Reason]
+    REASON_ROLLBACK: _ClassVar[Reason]
 REASON_UNSPECIFIED: Reason
 REASON_FINISHED: Reason
 REASON_STOPPED: Reason
 REASON_FAILED: Reason
 REASON_PARTY_LOST: Reason
+REASON_ROLLBACK: Reason
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_major", "protocol_minor", "package_version", "party", "job_digest", "cut_width", "rows", "applied_step", "history")
+    __slots__ = ("protocol_major", "protocol_minor", "package_version", "party", "job_digest", "cut_width", "rows", "applied_step", "history", "durable_steps")
     PROTOCOL_MAJOR_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_MINOR_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +32,7 @@ class Hello(_message.Message):
     ROWS_FIELD_NUMBER: _ClassVar[int]
     APPLIED_STEP_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_STEPS_FIELD_NUMBER: _ClassVar[int]
     protocol_major: int
     protocol_minor: int
     package_version: str
@@ -38,7 +42,8 @@ class Hello(_message.Message):
     rows: RowSet
     applied_step: int
     history: bytes
-    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., package_version: _Optional[str] = ..., party: _Optional[str] = ..., job_digest: _Optional[bytes] = ..., cut_width: _Optional[int] = ..., rows: _Optional[_Union[RowSet, _Mapping]] = ..., applied_step: _Optional[int] = ..., history: _Optional[bytes] = ...) -> None: ...
+    durable_steps: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., package_version: _Optional[str] = ..., party: _Optional[str] = ..., job_digest: _Optional[bytes] = ..., cut_width: _Optional[int] = ..., rows: _Optional[_Union[RowSet, _Mapping]] = ..., applied_step: _Optional[int] = ..., history: _Optional[bytes] = ..., durable_steps: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RowSet(_message.Message):
     __slots__ = ("count", "digest")

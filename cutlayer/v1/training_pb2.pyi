@@ -40,14 +40,16 @@ class IdDigests(_message.Message):
     def __init__(self, total: _Optional[int] = ..., digests: _Optional[bytes] = ..., secret_check: _Optional[bytes] = ..., form: _Optional[_Union[IdForm, str]] = ...) -> None: ...
 
 class AlignRowsResponse(_message.Message):
-    __slots__ = ("matched", "held_by_all", "form")
+    __slots__ = ("matched", "held_by_all", "form", "resume_step")
     MATCHED_FIELD_NUMBER: _ClassVar[int]
     HELD_BY_ALL_FIELD_NUMBER: _ClassVar[int]
     FORM_FIELD_NUMBER: _ClassVar[int]
+    RESUME_STEP_FIELD_NUMBER: _ClassVar[int]
     matched: int
     held_by_all: bytes
     form: IdForm
-    def __init__(self, matched: _Optional[int] = ..., held_by_all: _Optional[bytes] = ..., form: _Optional[_Union[IdForm, str]] = ...) -> None: ...
+    resume_step: int
+    def __init__(self, matched: _Optional[int] = ..., held_by_all: _Optional[bytes] = ..., form: _Optional[_Union[IdForm, str]] = ..., resume_step: _Optional[int] = ...) -> None: ...
 
 class TrainRequest(_message.Message):
     __slots__ = ("hello", "activation")
@@ -76,8 +78,10 @@ class LeaveRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[_session_pb2.Hello, _Mapping]] = ..., goodbye: _Optional[_Union[_session_pb2.Goodbye, _Mapping]] = ...) -> None: ...
 
 class LeaveResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("again",)
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    again: bool
+    def __init__(self, again: bool = ...) -> None: ...
 
 class Activation(_message.Message):
     __slots__ = ("step", "history", "rows_digest", "matrix")
@@ -92,18 +96,20 @@ class Activation(_message.Message):
     def __init__(self, step: _Optional[int] = ..., history: _Optional[bytes] = ..., rows_digest: _Optional[bytes] = ..., matrix: _Optional[_Union[_matrix_pb2.Matrix, _Mapping]] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("step", "history", "gradient", "knowledge", "metrics")
+    __slots__ = ("step", "history", "gradient", "knowledge", "metrics", "checkpoint")
     STEP_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
     GRADIENT_FIELD_NUMBER: _ClassVar[int]
     KNOWLEDGE_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     step: int
     history: bytes
     gradient: _matrix_pb2.Matrix
     knowledge: Knowledge
     metrics: _containers.RepeatedCompositeFieldContainer[Metric]
-    def __init__(self, step: _Optional[int] = ..., history: _Optional[bytes] = ..., gradient: _Optional[_Union[_matrix_pb2.Matrix, _Mapping]] = ..., knowledge: _Optional[_Union[Knowledge, _Mapping]] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ...) -> None: ...
+    checkpoint: bool
+    def __init__(self, step: _Optional[int] = ..., history: _Optional[bytes] = ..., gradient: _Optional[_Union[_matrix_pb2.Matrix, _Mapping]] = ..., knowledge: _Optional[_Union[Knowledge, _Mapping]] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., checkpoint: bool = ...) -> None: ...
 
 class Knowledge(_message.Message):
     __slots__ = ("positive_row", "clean_gradient")

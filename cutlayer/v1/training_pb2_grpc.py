@@ -72,7 +72,7 @@ class LabelPartyServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Leave(self, request, context):
-        """Tells the label party that a non-label party ends, and why.
+        """Tells the label party that a non-label party ends, and why. Who has finished is kept until all have.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

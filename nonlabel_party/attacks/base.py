@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -31,6 +31,15 @@ class Attack(ABC):
     def infer(self) -> Sequence[LabelGuess]:
         """What is guessed about all rows when training has ended."""
         return ()
+
+    def state(self) -> Mapping[str, Tensor]:
+        """What a checkpoint must hold for the attack to go on as if nothing had happened."""
+        return {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `state` gave."""
+        if state:
+            raise ValueError(f"{type(self).__name__} keeps no state, got {sorted(state)}")
 
 
 @dataclass(kw_only=True)

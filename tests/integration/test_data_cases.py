@@ -98,7 +98,7 @@ def test_labels_of_words_need_positive(tmp_path: Path, capsys: pytest.CaptureFix
     assert status == 2
     assert "`positive: Yes`" in text
     assert "No" in text
-    outcome = train(tmp_path, changed(run, {"nonlabel_parties.lab.timeouts": {"connect_s": 1}}))
+    outcome = train(tmp_path, changed(run, {"nonlabel_parties.lab.timeouts": {"connect_s": 5, "reconnect_s": 5}}))
     assert "`positive: Yes`" in outcome.error("label_party")
     assert "Yes" not in texts(outcome, ["lab"])
 

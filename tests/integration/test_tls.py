@@ -33,6 +33,7 @@ from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.tls import OwnCertificate
 from cutlayer.common.tls_probe import examine
 from cutlayer.common.wire import hello_of
+from cutlayer.label_party.answered import AnsweredActivations
 from cutlayer.label_party.exchange import Exchange
 from cutlayer.label_party.listener import Listener
 from cutlayer.label_party.peers import admit_by_certificate
@@ -69,13 +70,15 @@ class Served:
         exchange: PartyExchange = Exchange(TWO.job.parties, Timeouts(), self.told.append)
         self.telemetry = Telemetry("label_party", logs, None)
         admit = admit_by_certificate(job)
-        servicer = LabelPartyServicer(TWO.job, exchange, SECRET.encode(), self.telemetry, admit)
+        self.answered = AnsweredActivations(logs / "answered")
+        servicer = LabelPartyServicer(TWO.job, exchange, SECRET.encode(), self.telemetry, self.answered, admit)
         own = kits.own(folder / "ours", "label_party")
         self.listener = Listener(TWO.job, TWO.label_section(), "127.0.0.1:0", servicer, own)
         self.listener.ready()
 
     def close(self) -> None:
         self.listener.stop()
+        self.answered.close()
         self.telemetry.close()
 
 

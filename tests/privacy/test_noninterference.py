@@ -21,9 +21,9 @@ from support.scripted import ScriptedClient, label_party
 
 from cutlayer.common import errors
 from cutlayer.common.config import GrantedKnowledge, Job
-from cutlayer.label_party.process import LabelParty
 from cutlayer.label_party.server import LabelPartyServicer
 from cutlayer.label_party.training import LabelTraining, StepResult
+from cutlayer.label_party.walk import Walk
 from cutlayer.v1 import session_pb2, training_pb2
 
 ROWS = 44
@@ -130,14 +130,15 @@ def leak_in_a_trailer(patch: pytest.MonkeyPatch) -> None:
 
 
 def leak_in_an_error(patch: pytest.MonkeyPatch) -> None:
-    answer = LabelPartyServicer.answer
+    on_activation = LabelPartyServicer._on_activation
 
-    def answering(self: LabelPartyServicer, link: Any, step: int, release: Any) -> Any:
-        if release.metrics == {"one_class": 1.0}:
-            raise errors.FrameError("the batch has one class")
-        return answer(self, link, step, release)
+    def answering(self: LabelPartyServicer, *args: Any) -> Iterator[Any]:
+        for frame in on_activation(self, *args):
+            if any(metric.name == "one_class" for metric in frame.answer.metrics):
+                raise errors.FrameError("the batch has one class")
+            yield frame
 
-    patch.setattr(LabelPartyServicer, "answer", answering)
+    patch.setattr(LabelPartyServicer, "_on_activation", answering)
     _mark_one_class(patch)
 
 
@@ -159,13 +160,13 @@ def leak_by_a_skipped_step(patch: pytest.MonkeyPatch) -> None:
 
 
 def leak_of_metrics_that_are_not_shared(patch: pytest.MonkeyPatch) -> None:
-    one_step = LabelParty._one_step
+    one_step = Walk._train_or_evaluate
 
-    def stepping(self: LabelParty, *args: Any) -> Any:
+    def stepping(self: Walk, *args: Any) -> Any:
         releases, test = one_step(self, *args)
         return {party: replace(release, metrics=test) for party, release in releases.items()}, test
 
-    patch.setattr(LabelParty, "_one_step", stepping)
+    patch.setattr(Walk, "_train_or_evaluate", stepping)
 
 
 def leak_of_knowledge_that_is_not_granted(patch: pytest.MonkeyPatch) -> None:
@@ -229,7 +230,7 @@ def test_P15_the_text_of_an_error_stays_inside(
     def fail(*args: Any) -> Any:
         raise kind("LABEL=1")
 
-    monkeypatch.setattr(LabelPartyServicer, "answer", fail)
+    monkeypatch.setattr(LabelPartyServicer, "_on_activation", fail)
     folder = next(folders)
     run = make_run(folder, HALF, 8, {"name": "iso"})
     run["label_party"]["timeouts"] = {"stall_s": 0.5, "reconnect_s": 0.5, "goodbye_s": 0.5}

@@ -189,7 +189,7 @@ def test_others_are_not_started_when_the_label_party_does_not_come_up(
 ) -> None:
     assert local.run(run_file, Path("out"), command=commands(label_party="refuse")) == 2
     assert "label_party failed with exit status 2" in capsys.readouterr().err
-    assert os.listdir("out") == ["label_party"]
+    assert [path.name for path in Path("out").iterdir() if path.is_dir()] == ["label_party"]
 
 
 def test_a_killed_party_is_named_with_its_signal(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,8 +212,9 @@ def test_a_results_folder_is_found_and_never_reused(run_file: Path) -> None:
     for _ in range(3):
         assert local.run(run_file, None, command=commands()) == 0
     assert sorted(os.listdir("runs")) == ["trial", "trial-2", "trial-3"]
-    with pytest.raises(UserError, match="--out runs/trial: not empty"):
-        local.run(run_file, Path("runs/trial"), command=commands())
+    (Path("runs/foreign/something")).mkdir(parents=True)
+    with pytest.raises(UserError, match="--out runs/foreign: not empty"):
+        local.run(run_file, Path("runs/foreign"), command=commands())
     (Path("runs") / "empty").mkdir()
     assert local.run(run_file, Path("runs/empty"), command=commands()) == 0
 

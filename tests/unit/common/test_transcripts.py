@@ -72,6 +72,7 @@ class World:
     def __init__(self) -> None:
         self.options: dict[str, str] = {}
         self.saved: dict[str, LinkState] = {}
+        self.remembered: dict[int, bytes] = {}  # the label party's: outlives its process
 
     def run(self, command: str) -> list[str]:
         name, *words = command.split()
@@ -88,7 +89,7 @@ class World:
     def start(self, side: str, state: LinkState | None) -> None:
         terms, steps = self.terms(side), int(self.options["steps"])
         if side == "label":
-            self.label = LabelPartyLink(terms, steps, state)
+            self.label = LabelPartyLink(terms, steps, state, self.remembered.get)
             self.computing: Frame | None = None
         else:
             self.lab = NonlabelPartyLink(terms, steps, state)
@@ -140,7 +141,8 @@ class World:
 
     def do_answer(self) -> Iterator[str]:
         assert self.computing
-        step, self.computing = self.computing["step"], None
+        step, z, self.computing = self.computing["step"], self.computing["z"], None
+        self.remembered[step] = digest(z)
         frame = {"to": "lab", "kind": "Answer", "step": step, "g": f"g{step}"}
         frame["history"] = self.label.seal(step, digest(frame["g"]))
         self.label.answered(step, frame)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cutlayer.common.errors import OrderError, PeerError
+from cutlayer.common.errors import OrderError, PeerError, RolledBack
 from cutlayer.common.limits import Timeouts
-from cutlayer.label_party.exchange import Closed, Exchange, StreamGone
+from cutlayer.label_party.exchange import Closed, Exchange, Stream, StreamGone
 
 FAST = Timeouts(connect_s=0.2, reconnect_s=0.2, stall_s=0.2, goodbye_s=0.2)
 PATIENT = Timeouts(connect_s=30, reconnect_s=30, stall_s=30, goodbye_s=5)
@@ -135,3 +135,79 @@ def test_waiting_is_reported_once_with_names(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(PeerError):
         exchange.collect(2)
     assert said == ["waiting for lab, bank at step 2"]
+
+
+def aligned(exchange: Exchange[str, str]) -> None:
+    """Number 0 is answered."""
+    for party in ("lab", "bank"):
+        exchange.submit(exchange.arrive(party), 0, f"ids of {party}")
+    exchange.collect(0)
+    exchange.publish(0, {"lab": "rows", "bank": "rows"})
+
+
+def trained(exchange: Exchange[str, str]) -> list[Stream]:
+    """Step 1 is answered, too; the streams."""
+    aligned(exchange)
+    streams = [exchange.arrive("lab"), exchange.arrive("bank")]
+    for stream in streams:
+        exchange.submit(stream, 1, "z")
+    exchange.publish(1, {"lab": "g", "bank": "g"})
+    return streams
+
+
+def test_ids_that_come_again_before_a_step_is_answered_get_the_same_answer() -> None:
+    exchange = make()
+    aligned(exchange)
+    again = exchange.arrive("lab")
+    exchange.submit(again, 0, "ids of lab")
+    assert exchange.wait_answer(again, 0) == "rows"
+
+
+def test_P01_ids_that_come_after_a_step_was_answered_send_all_back() -> None:
+    exchange = make()
+    _, bank = trained(exchange)
+    again = exchange.arrive("lab")
+    exchange.submit(again, 0, "ids of lab, again")
+    thread, outcome = in_thread(lambda: exchange.wait_answer(again, 0))
+    with pytest.raises(RolledBack):
+        exchange.collect(2)
+    with pytest.raises(RolledBack):
+        exchange.publish(2, {})
+    with pytest.raises(Closed) as caught:
+        exchange.submit(bank, 2, "z")
+    assert caught.value.reason == "ROLLBACK"
+    before = exchange.arrive("bank")
+    exchange.submit(before, 0, "ids of bank, again")
+    assert exchange.collect(0) == {"lab": "ids of lab, again", "bank": "ids of bank, again"}
+    exchange.publish(0, {"lab": "rows again", "bank": "rows again"})
+    thread.join(5)
+    assert outcome == ["rows again"]
+    with pytest.raises(Closed):  # a stream of the time before
+        exchange.submit(before, 2, "z")
+
+
+def test_who_has_finished_is_kept_until_the_results_are_written_or_all_go_back() -> None:
+    exchange = make()
+    trained(exchange)
+    waits = [in_thread(lambda p=party: exchange.wait_confirmation(p, lambda: True)) for party in ("lab", "bank")]  # type: ignore[misc]
+    assert exchange.await_finish() == []
+    assert all(thread.is_alive() for thread, _ in waits)
+    exchange.confirm()
+    for thread, outcome in waits:
+        thread.join(5)
+        assert outcome == [None]
+
+
+def test_P01_who_has_finished_goes_back_with_one_who_has_not() -> None:
+    exchange = make()
+    trained(exchange)
+    thread, outcome = in_thread(lambda: exchange.wait_confirmation("bank", lambda: True))
+    again = exchange.arrive("lab")
+    exchange.submit(again, 0, "ids of lab")
+    in_thread(lambda: exchange.wait_answer(again, 0))
+    with pytest.raises(RolledBack):
+        exchange.await_finish()
+    thread.join(5)
+    assert isinstance(outcome[0], Closed)
+    assert outcome[0].reason == "ROLLBACK"
+    exchange.close("FAILED")

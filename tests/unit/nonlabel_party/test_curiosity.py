@@ -63,7 +63,8 @@ def test_guesses_go_to_one_file_an_attack_whole(tmp_path: Path) -> None:
     assert not curiosity.looks_at_first_layer
     curiosity.observe(view(1))
     assert not list(tmp_path.rglob("*.parquet"))
-    curiosity.finish()
+    curiosity.finish(2)
+    curiosity.clean()
     assert sorted(path.name for path in (tmp_path / "attacks").iterdir()) == ["norm-2.parquet", "norm.parquet"]
     rows = pq.read_table(tmp_path / "attacks" / "norm.parquet").to_pylist()
     assert rows == [
@@ -75,7 +76,7 @@ def test_guesses_go_to_one_file_an_attack_whole(tmp_path: Path) -> None:
 def test_scores_are_kept_to_the_last_bit(tmp_path: Path) -> None:
     curiosity = Curiosity(JOB, "lab", [FRAGILE], tmp_path, print)
     curiosity.observe(view(1))
-    curiosity.finish()
+    curiosity.finish(2)
     rows = pq.read_table(next(tmp_path.glob("*.parquet"))).to_pylist()
     assert [(row["step"], row["score"]) for row in rows] == [(1, 0.1), (1, 0.2), (FINAL, 1.0)]
 

@@ -1,0 +1,111 @@
+"""The walk of one mini-batch as the label party sees it: collect, train, save where due, report, answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from cutlayer.common.checkpoints import Checkpoint, CheckpointStore
+from cutlayer.common.config import Job
+from cutlayer.common.process import end_requested, whole_step
+from cutlayer.common.schedule import Step
+from cutlayer.common.telemetry import Telemetry
+from cutlayer.label_party.results import Figures, RunFigures
+from cutlayer.label_party.saving import Cadence, content, restore
+from cutlayer.label_party.server import LabelPartyServicer, PartyExchange
+from cutlayer.label_party.training import LabelTraining, Received, Release
+
+
+class Walk:
+    """All steps from where the parties agreed to begin, to the last.
+
+    Args:
+        checkpoint: what all parties go on from; None for the beginning.
+
+    Raises:
+        CheckpointError: the checkpoint does not fit the models.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        exchange: PartyExchange,
+        servicer: LabelPartyServicer,
+        training: LabelTraining,
+        store: CheckpointStore,
+        telemetry: Telemetry,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self._job = job
+        self._exchange = exchange
+        self._servicer = servicer
+        self.training = training
+        self._store = store
+        self._telemetry = telemetry
+        self._cadence = Cadence(job.checkpoint)
+        self.figures, self.links = restore(checkpoint, training) if checkpoint else (RunFigures(), {})
+        self._done = self._saved = checkpoint.step if checkpoint else 0
+        self._inside_step = False
+
+    def run(self) -> None:
+        """Take every step that is left; RolledBack where a party that was lost has come back."""
+        self._telemetry.restart(self.figures.evaluations)
+        schedule = self.training.schedule
+        for number in range(self._done + 1, schedule.steps + 1):
+            received = {p: r for p, r in self._exchange.collect(number).items() if isinstance(r, Received)}
+            with whole_step():
+                self._step(schedule.at(number), received)
+        self.figures.stop()
+
+    def save_last_step(self) -> None:
+        """Save the last step that was answered, unless one is half done or that is saved already."""
+        if not self._inside_step and self._done > self._saved:
+            self._save(self._done)
+
+    def _step(self, step: Step, received: Mapping[str, Received]) -> None:
+        """The duties of a step, in the order that common/session.py gives them."""
+        self._inside_step = True
+        self.figures.start()
+        releases, test = self._train_or_evaluate(step, received)
+        evaluation = self._end_epoch(step, test)
+        due = self._due(step)
+        answers = self._servicer.seal(step.number, releases, checkpoint=due)
+        self.links = self._servicer.saved_links()
+        if due:
+            self._save(step.number)
+        self._report(step, evaluation)
+        self._servicer.answered(step.number, answers, {party: r.z_digest for party, r in received.items()})
+        self._exchange.publish(step.number, answers)
+        self._done, self._inside_step = step.number, False
+
+    def _train_or_evaluate(
+        self, step: Step, received: Mapping[str, Received]
+    ) -> tuple[dict[str, Release], dict[str, float | None]]:
+        if step.kind == "train":
+            loss, releases, leak = self.training.step(step, received)
+            self.figures.trained(len(step.rows), loss, leak)
+            return releases, {}
+        test = self.training.evaluate(step, received)
+        shared = {k: v for k, v in test.items() if v is not None} if self._job.privacy.share_metrics else None
+        return {party: Release(metrics=shared) for party in received}, test
+
+    def _end_epoch(self, step: Step, test: Mapping[str, float | None]) -> Figures | None:
+        if step.number % self.training.schedule.steps_per_epoch:
+            return None
+        return self.figures.end_epoch(step, test, self.training)
+
+    def _due(self, step: Step) -> bool:
+        last = step.number == self.training.schedule.steps
+        return last or end_requested() or self._cadence.due(step.number)
+
+    def _save(self, step: int) -> None:
+        began = time.monotonic()
+        self._servicer.sync_answered()
+        self._store.save(step, *content(self.training, self.figures, self.links))
+        self._saved = step
+        self._cadence.saved(began)
+
+    def _report(self, step: Step, evaluation: Figures | None) -> None:
+        self._telemetry.step(self.figures.progress(step, self.training.schedule, self._job.epochs))
+        if evaluation is not None:
+            self._telemetry.evaluation(evaluation)
