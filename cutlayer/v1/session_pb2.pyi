@@ -22,7 +22,7 @@ REASON_PARTY_LOST: Reason
 REASON_ROLLBACK: Reason
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_major", "protocol_minor", "package_version", "party", "job_digest", "cut_width", "rows", "applied_step", "history", "durable_steps")
+    __slots__ = ("protocol_major", "protocol_minor", "package_version", "party", "job_digest", "cut_width", "rows", "applied_step", "history", "durable_steps", "job_keys", "process", "call")
     PROTOCOL_MAJOR_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_MINOR_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,9 @@ class Hello(_message.Message):
     APPLIED_STEP_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
     DURABLE_STEPS_FIELD_NUMBER: _ClassVar[int]
+    JOB_KEYS_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    CALL_FIELD_NUMBER: _ClassVar[int]
     protocol_major: int
     protocol_minor: int
     package_version: str
@@ -43,7 +46,25 @@ class Hello(_message.Message):
     applied_step: int
     history: bytes
     durable_steps: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., package_version: _Optional[str] = ..., party: _Optional[str] = ..., job_digest: _Optional[bytes] = ..., cut_width: _Optional[int] = ..., rows: _Optional[_Union[RowSet, _Mapping]] = ..., applied_step: _Optional[int] = ..., history: _Optional[bytes] = ..., durable_steps: _Optional[_Iterable[int]] = ...) -> None: ...
+    job_keys: JobKeys
+    process: bytes
+    call: int
+    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., package_version: _Optional[str] = ..., party: _Optional[str] = ..., job_digest: _Optional[bytes] = ..., cut_width: _Optional[int] = ..., rows: _Optional[_Union[RowSet, _Mapping]] = ..., applied_step: _Optional[int] = ..., history: _Optional[bytes] = ..., durable_steps: _Optional[_Iterable[int]] = ..., job_keys: _Optional[_Union[JobKeys, _Mapping]] = ..., process: _Optional[bytes] = ..., call: _Optional[int] = ...) -> None: ...
+
+class JobKeys(_message.Message):
+    __slots__ = ("secret_check", "digests")
+    class DigestsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    SECRET_CHECK_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    secret_check: bytes
+    digests: _containers.ScalarMap[str, bytes]
+    def __init__(self, secret_check: _Optional[bytes] = ..., digests: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class RowSet(_message.Message):
     __slots__ = ("count", "digest")
