@@ -22,8 +22,9 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from cutlayer import __version__
 from cutlayer.common.errors import CheckpointError
-from cutlayer.common.files import private_folder, sync_folder, write_synced
+from cutlayer.common.files import private_folder, sync_folder, write_synced, writing
 
 SCHEMA = 1
 _STATE, _MANIFEST = "state.safetensors", "manifest.json"
@@ -76,31 +77,42 @@ class CheckpointStore:
         """Write the checkpoint of `step`, safe on the disk when this returns; older ones than the newest `keep` go.
 
         Raises:
-            OSError: the disk is full or refuses; what was there before is still there, and nothing else.
+            StorageError: the disk is full or refuses; what was there before is still there, and nothing else.
         """
-        private_folder(self._folder)
         target = self._folder / f"step-{step:09d}"
-        temporary = self._folder / f".step-{step:09d}.{os.getpid()}"
         data = save({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()})
-        manifest = {"schema": SCHEMA, **asdict(self._owner), "step": step, "record": record}
+        manifest = {"schema": SCHEMA, "cutlayer": __version__, **asdict(self._owner), "step": step, "record": record}
         manifest["sha256"] = {_STATE: hashlib.sha256(data).hexdigest()}
+        if not self._folder.is_dir():
+            private_folder(self._folder)
+        with writing(target):
+            self._put(target, {_STATE: data, _MANIFEST: _sealed(manifest)})
+            self._prune()
+
+    def _put(self, target: Path, files: Mapping[str, bytes]) -> None:
+        """Make the folder `target` of `files`: it is there whole or, also after a loss of power, not at all."""
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             temporary.mkdir(mode=0o700)
-            write_synced(temporary / _STATE, data)
-            write_synced(temporary / _MANIFEST, _sealed(manifest))
+            for name, data in files.items():
+                write_synced(temporary / name, data)
             sync_folder(temporary)
-            shutil.rmtree(target, ignore_errors=True)  # of a run that went back, or damaged
+            if target.exists():  # damaged: a run that goes back removes those of later steps
+                shutil.rmtree(target)
             temporary.rename(target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         sync_folder(self._folder)
-        self._prune()
 
     def steps(self) -> tuple[int, ...]:
-        """The steps whose checkpoints are whole and of this party, job and rows; newest first."""
-        return tuple(step for step in self._found() if self._read(step) is not None)
+        """The steps whose checkpoints are whole and of this party, job and rows; newest first.
+
+        Raises:
+            CheckpointError: one is of a newer version of Cutlayer; it says which.
+        """
+        return tuple(step for step in self.found() if self._read(step) is not None)
 
     def load(self, step: int) -> Checkpoint:
         """The checkpoint of `step`.
@@ -114,29 +126,39 @@ class CheckpointStore:
         return checkpoint
 
     def drop_after(self, step: int) -> None:
-        """Remove checkpoints of later steps, and what writers that were killed have left."""
+        """Remove checkpoints of later steps, and what writers that were killed have left; StorageError if refused."""
         if not self._folder.is_dir():
             return
-        for later in (found for found in self._found() if found > step):
-            shutil.rmtree(self._folder / f"step-{later:09d}")
-        for left in self._folder.glob(".step-*"):
-            shutil.rmtree(left)
-        sync_folder(self._folder)
+        with writing(self._folder):
+            for later in (found for found in self.found() if found > step):
+                self._remove(later)
+            for left in self._folder.glob(".step-*"):
+                shutil.rmtree(left)
+            sync_folder(self._folder)
 
-    def _found(self) -> list[int]:
+    def found(self) -> list[int]:
+        """The steps of all checkpoints, whole or not; newest first."""
         if not self._folder.is_dir():
             return []
         names = (_NAME.fullmatch(path.name) for path in self._folder.iterdir())
         return sorted((int(name.group(1)) for name in names if name), reverse=True)
 
     def _prune(self) -> None:
-        for step in self._found()[self._keep :]:
-            shutil.rmtree(self._folder / f"step-{step:09d}", ignore_errors=True)
+        for step in self.found()[self._keep :]:
+            self._remove(step)
+
+    def _remove(self, step: int) -> None:
+        """Take the name away first: what is half removed is no damaged checkpoint."""
+        folder = self._folder / f"step-{step:09d}"
+        going = folder.with_name(f".{folder.name}.{os.getpid()}")
+        folder.rename(going)
+        shutil.rmtree(going)
 
     def _read(self, step: int) -> Checkpoint | None:
         folder = self._folder / f"step-{step:09d}"
         try:
             manifest = _unsealed((folder / _MANIFEST).read_bytes())
+            self._require_known(folder, manifest)
             foreign, data = self._foreign(manifest, step), (folder / _STATE).read_bytes()
             if foreign is not None:
                 self._refuse(folder, f"is of another {foreign}")
@@ -150,10 +172,18 @@ class CheckpointStore:
 
     def _foreign(self, manifest: Record, step: int) -> str | None:
         """What differs from a checkpoint of this run, if anything."""
-        mine = {"schema": SCHEMA, **asdict(self._owner), "step": step}
+        mine = {**asdict(self._owner), "step": step}
         if mine["rows"] is None:
             del mine["rows"]
         return next((key for key, value in mine.items() if manifest[key] != value), None)
+
+    @staticmethod
+    def _require_known(folder: Path, manifest: Record) -> None:
+        if manifest["schema"] > SCHEMA:
+            raise CheckpointError(
+                f"{folder} was written by cutlayer {manifest['cutlayer']} in a form that {__version__} cannot read; "
+                "go on with that version, or give another --out DIR at every party"
+            )
 
     def _refuse(self, folder: Path, why: str) -> None:
         if folder.name not in self._warned:

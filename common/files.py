@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from cutlayer.common.errors import UserError
+from cutlayer.common.errors import StorageError, UserError
 
 SECRET_BYTES = 32  # what the noise is keyed with; not taken from randomness.py, which needs torch
+
+_REMEDIES = {
+    errno.ENOSPC: "make room on this disk",
+    errno.EDQUOT: "make room, or raise this user's disk quota",
+    errno.EFBIG: "raise the limit on the size of files (`ulimit -f`)",
+    errno.EROFS: "make this disk writable",
+    errno.EACCES: "let this user write there",
+    errno.EPERM: "let this user write there",
+}
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns what the system says inside into words for a person.
+
+    Raises:
+        StorageError: `path` cannot be written; says why and what to do.
+    """
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        remedy = _REMEDIES.get(error.errno or 0, "see to this disk")
+        raise StorageError(
+            f"{path}: cannot be written ({why}); {remedy}, then start again with the same --out DIR"
+        ) from error
 
 
 def write_atomically(path: Path, data: bytes | str, mode: int = 0o644) -> None:
@@ -23,15 +54,16 @@ def write_atomically(path: Path, data: bytes | str, mode: int = 0o644) -> None:
         mode: permission bits of the file.
 
     Raises:
-        OSError: the disk is full, the folder is missing or read-only; no temporary file stays behind.
+        StorageError: the disk is full, the folder is missing or read-only; no temporary file stays behind.
     """
-    temporary = _write_temporary(path, data.encode() if isinstance(data, str) else data, mode)
-    try:
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    with writing(path):
+        temporary = _write_temporary(path, data.encode() if isinstance(data, str) else data, mode)
+        try:
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
 
 
 def write_json(path: Path, obj: Any) -> None:
@@ -40,17 +72,25 @@ def write_json(path: Path, obj: Any) -> None:
 
 
 def private_folder(path: Path) -> Path:
-    """Make the folder `path`, with its parents, readable by its owner alone; returns it.
+    """Make the folder `path`, with its parents, readable by its owner alone; returns it when it is safe on the disk.
 
     Raises:
-        UserError: a file is in the way, or the permission or the disk does not allow it.
+        UserError: a file is in the way, or a permission or a read-only disk does not allow it.
+        StorageError: the disk is full.
     """
     try:
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.chmod(0o700)
+        if stat.S_IMODE(path.stat().st_mode) != 0o700:
+            path.chmod(0o700)
+        for folder in missing:
+            sync_folder(folder.parent)
     except (FileExistsError, NotADirectoryError) as error:
         raise UserError(f"{path}: a file is in the way of this folder; move it or give another --out DIR") from error
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            with writing(path):
+                raise
         raise UserError(f"{path}: cannot make this folder ({error.strerror}); give another --out DIR") from error
     return path
 
@@ -60,6 +100,7 @@ class DirectoryLock:
 
     Raises:
         UserError: another process holds it; the message has its process id.
+        StorageError: the disk is full, or the folder read-only.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -67,7 +108,8 @@ class DirectoryLock:
         self._file: int | None = None
 
     def __enter__(self) -> DirectoryLock:
-        file = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with writing(self._folder / "lock"):
+            file = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -76,8 +118,13 @@ class DirectoryLock:
             raise UserError(
                 f"{self._folder} is in use by process {holder}; wait for it, stop it, or give another --out DIR"
             ) from error
-        os.truncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        try:
+            with writing(self._folder / "lock"):
+                os.truncate(file, 0)
+                os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        except StorageError:
+            os.close(file)
+            raise
         self._file = file
         return self
 

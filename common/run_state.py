@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
 
+from cutlayer import __version__
 from cutlayer.common.errors import AlignmentError, CheckpointError
 from cutlayer.common.files import write_json
 
@@ -17,6 +19,7 @@ class _Content:
     job: str
     rows: str | None = None
     finished: bool = False
+    computed_with: dict[str, str] = field(default_factory=dict)
     schema: int = _SCHEMA
 
 
@@ -28,14 +31,17 @@ class RunState:
         job: digest of the job that is about to run here.
 
     Raises:
-        CheckpointError: the folder is of another job, or the file cannot be read.
+        CheckpointError: the folder is of another job or a newer version, or the file cannot be read.
+        StorageError: from any method that writes.
     """
 
     def __init__(self, folder: Path, job: bytes) -> None:
         self._folder = folder
         self._path = folder / "state.json"
-        self._content = self._read() or _Content(job.hex())
-        if self._content.job != job.hex():
+        self._content = found = self._read() or _Content(job.hex())
+        if found.job != job.hex() and not found.rows and not found.finished:
+            self._content = _Content(job.hex())  # nothing was agreed on yet, as where the other party refused the job
+        elif found.job != job.hex():
             raise CheckpointError(
                 f"{folder} holds a run of another job: its `job` section was a different one; give another --out DIR, "
                 "or remove the folder if that run is not needed any more"
@@ -51,10 +57,28 @@ class RunState:
         """Whether a run was begun here."""
         return self._path.exists()
 
-    def begin(self) -> None:
-        """A run of this job begins here."""
-        if not self.begun:
-            self._write(self._content)
+    def begin(self, threads: int | None = None) -> str | None:
+        """A run of this job begins here, or goes on.
+
+        Args:
+            threads: of torch, where this process computes.
+
+        Returns:
+            a warning where the last bits of what is computed may not be those of before; else None.
+        """
+        now = {} if threads is None else _computed_with(threads)
+        if not self.begun or not self._content.rows:
+            self._write(replace(self._content, computed_with=now))
+        before = self._content.computed_with
+        changed = [
+            f"{name} {value}, before {before[name]}" for name, value in now.items() if before.get(name, value) != value
+        ]
+        if not changed:
+            return None
+        return (
+            f"the run goes on with {', '.join(changed)}: what is computed may differ in the last bits, and a step that "
+            "is repeated is answered only for the same activations; if it is refused, go back to what it began with"
+        )
 
     def of_rows(self, digest: bytes) -> None:
         """The rows that the parties have agreed on.
@@ -68,20 +92,36 @@ class RunState:
                 "table or the id secret has changed; bring the old ones back, or give another --out DIR at every party"
             )
         if self._content.rows is None:
-            self._write(_Content(self._content.job, digest.hex()))
+            self._write(replace(self._content, rows=digest.hex()))
 
     def finish(self) -> None:
         """The results are complete."""
-        self._write(_Content(self._content.job, self._content.rows, finished=True))
+        self._write(replace(self._content, finished=True))
 
     def _write(self, content: _Content) -> None:
-        write_json(self._path, asdict(content))
+        write_json(self._path, {**asdict(content), "cutlayer": __version__})
         self._content = content
 
     def _read(self) -> _Content | None:
         try:
-            return _Content(**json.loads(self._path.read_bytes()))
+            found = json.loads(self._path.read_bytes())
+            version = found.pop("cutlayer", None)
+            if found["schema"] <= _SCHEMA:
+                return _Content(**found)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise CheckpointError(f"{self._path}: cannot be read; give another --out DIR") from error
+        raise CheckpointError(
+            f"{self._folder} holds a run of cutlayer {version}, in a form that {__version__} cannot read; "
+            "go on with that version, or give another --out DIR"
+        )
+
+
+def _computed_with(threads: int) -> dict[str, str]:
+    """What the last bits depend on."""
+    try:
+        torch = metadata.version("torch")
+    except metadata.PackageNotFoundError:  # vendored without metadata
+        torch = "unknown"
+    return {"cutlayer": __version__, "torch": torch, "threads": str(threads)}

@@ -1,4 +1,4 @@
-"""What a party tells about itself: its log, its display, metrics.jsonl and TensorBoard scalars."""
+"""What a party tells about itself: its log, its display, metrics.jsonl, TensorBoard scalars and figures to scrape."""
 
 from __future__ import annotations
 
@@ -11,26 +11,38 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any
 
 from cutlayer.common.displays import finite, make_display
-from cutlayer.common.errors import CutlayerError, Interrupted
+from cutlayer.common.errors import CutlayerError, Interrupted, StorageError
+from cutlayer.common.files import write_atomically, writing
+from cutlayer.common.line_file import LineFile
+from cutlayer.common.metrics import Metrics
 from cutlayer.common.progress import Display, Level, Progress, Record
 from cutlayer.common.scalars import ScalarWriter
+from cutlayer.common.waiting import Wait, WaitingNews
 
 __all__ = ["Display", "Progress", "Telemetry", "make_display"]
 
 _SHOW_INTERVAL_S = 0.1
+_TELL_BACK_INTERVAL_S = 5.0
 
 
 class Telemetry:
     """One party's telemetry; safe to use from several threads.
 
+    Log and scalars are a convenience: where they cannot be written the party says so, once, and goes on. The metrics
+    file is a result.
+
     Args:
-        folder: the party's private folder; `log` in it gets one JSON object a line: time, level, party,
-            step where known, text.
+        folder: the party's private folder; `log` in it gets one JSON object a line: time, level, party, event,
+            step where known, text, and what else an event has; see docs/operations.md.
         metrics_file: gets one JSON object for each evaluation; an older file is replaced.
         tensorboard: also write evaluations as scalars under `folder`/tensorboard.
+        prometheus: takes the figures that can be scraped.
+
+    Raises:
+        StorageError: the log cannot be opened; later: the metrics file cannot be written.
     """
 
     def __init__(
@@ -41,16 +53,21 @@ class Telemetry:
         *,
         metrics_file: Path | None = None,
         tensorboard: bool = False,
+        prometheus: Metrics | None = None,
     ) -> None:
         self._party = party
+        self.prometheus = prometheus or Metrics()
+        self._waiting = WaitingNews()
         self._display: Display | None = display
-        self._log = open(folder / "log", "a", encoding="utf-8", buffering=1)  # noqa: SIM115 - closed by close()
+        self._log = LineFile(folder / "log")
+        self._unwritten: set[Path] = set()
         self._metrics_file = metrics_file
-        self._metrics: TextIO | None = None
+        self._metrics: LineFile | None = None
         self._scalar_folder = folder / "tensorboard" if tensorboard else None
         self._scalars: ScalarWriter | None = None
         self._step: int | None = None
         self._last_shown = float("-inf")
+        self._told_back: dict[str, float] = {}
         self._lock = threading.RLock()
 
     def __enter__(self) -> Telemetry:
@@ -61,7 +78,7 @@ class Telemetry:
     ) -> None:
         """Close; the error that ends the work goes to the log alone, as the process shows it itself."""
         if error is not None:
-            self._write_log("error", **_described(error))
+            self._write_log("error", "end", **_described(error))
         self.close()
 
     def info(self, text: str) -> None:
@@ -78,12 +95,33 @@ class Telemetry:
 
     def listening(self, address: str) -> None:
         """The party accepts connections at `address`, host:port."""
-        self._write_log("info", text=f"listening on {address}")
+        self._write_log("info", "listening", text=f"listening on {address}")
         self._show(lambda display: display.listening(self._party, address))
+
+    def waiting(self, waits: Sequence[Wait]) -> None:
+        """The party waits for these; for nobody any more, where there are none. To be called while it lasts."""
+        if not waits and not self._waiting.told:
+            return
+        with self._lock:
+            text = self._waiting.of(waits)
+            self.prometheus.waiting(waits if self._waiting.told else ())
+        if text is None:
+            return
+        peers = [{"peer": w.peer, "why": w.why, "seconds": round(w.seconds), "left": round(w.left)} for w in waits]
+        self._message("info", text, "waiting" if waits else "going_on", **({"peers": peers} if peers else {}))
+
+    def reconnected(self, peer: str) -> None:
+        """A party that was lost is back; who comes and goes all the time does not fill the log."""
+        self.prometheus.reconnected(peer)
+        now = time.monotonic()
+        if now - self._told_back.get(peer, float("-inf")) >= _TELL_BACK_INTERVAL_S:
+            self._told_back[peer] = now
+            self._message("info", f"{peer} is back", "reconnected", peer=peer)
 
     def step(self, progress: Progress) -> None:
         """The newest step; cheap enough for every step."""
         self._step = progress.step
+        self.prometheus.step(progress)
         now = time.monotonic()
         if progress.finished or now - self._last_shown >= _SHOW_INTERVAL_S:
             self._last_shown = now
@@ -94,22 +132,31 @@ class Telemetry:
         figures = finite(record)
         with self._lock:
             self._write_metrics(figures)
+            self._write_scalars(figures)
+        self.prometheus.evaluation(figures)
         self._show(lambda display: display.evaluation(self._party, figures))
 
     def restart(self, records: Sequence[Record]) -> None:
         """The run begins, or goes on where `records` are all its evaluations: the files hold these and no others."""
         with self._lock:
             self._close_figures()
+            figures = [finite(record) for record in records]
             if self._metrics_file is not None:
-                self._metrics_file.unlink(missing_ok=True)
+                self._metrics = self._new_metrics(self._metrics_file, figures)
             if self._scalar_folder is not None:
                 shutil.rmtree(self._scalar_folder, ignore_errors=True)
-            for record in records:
-                self._write_metrics(finite(record))
+            for one in figures:
+                self._write_scalars(one)
+
+    def sync(self) -> None:
+        """The metrics are safe on the disk when this returns."""
+        with self._lock:
+            if self._metrics is not None:
+                self._metrics.sync()
 
     def done(self, text: str) -> None:
         """The party has finished its work."""
-        self._write_log("info", text=text)
+        self._write_log("info", "done", text=text)
         self._show(lambda display: display.done(self._party, text))
 
     def close(self) -> None:
@@ -126,8 +173,8 @@ class Telemetry:
                 sink.close()
         self._metrics = self._scalars = None
 
-    def _message(self, level: Level, text: str) -> None:
-        self._write_log(level, text=text)
+    def _message(self, level: Level, text: str, event: str = "message", **fields: Any) -> None:
+        self._write_log(level, event, text=text, **fields)
         self._show(lambda display: display.message(self._party, level, text))
 
     def _show(self, call: Callable[[Display], None]) -> None:
@@ -135,23 +182,50 @@ class Telemetry:
             if self._display is not None:
                 call(self._display)
 
-    def _write_log(self, level: Level, **fields: Any) -> None:
+    def _write_log(self, level: Level, event: str, **fields: Any) -> None:
         step = {} if self._step is None else {"step": self._step}
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"time": now, "level": level, "party": self._party, **step, **fields})
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")  # noqa: TID251 - for people
+        line = json.dumps({"time": now, "level": level, "party": self._party, "event": event, **step, **fields})
         with self._lock:
-            if not self._log.closed:  # a stream may still end after the party has
-                self._log.write(line + "\n")
+            try:
+                self._log.write(line)  # nothing once closed: a stream may still end after the party has
+            except StorageError as error:
+                self._do_without(self._log.path, error)
 
     def _write_metrics(self, figures: Record) -> None:
         if self._metrics_file is not None:
             if self._metrics is None:
-                self._metrics = open(self._metrics_file, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
-            self._metrics.write(json.dumps(figures, allow_nan=False) + "\n")
-        if self._scalar_folder is not None:
-            if self._scalars is None:
-                self._scalars = ScalarWriter(self._scalar_folder)
-            self._scalars.add(int(figures.get("step") or 0), figures)
+                self._metrics = self._new_metrics(self._metrics_file, [])
+            self._metrics.write(_line(figures))
+
+    @staticmethod
+    def _new_metrics(path: Path, figures: Sequence[Record]) -> LineFile:
+        write_atomically(path, "".join(f"{_line(one)}\n" for one in figures))
+        return LineFile(path)
+
+    def _write_scalars(self, figures: Record) -> None:
+        folder = self._scalar_folder
+        if folder is None:
+            return
+        try:
+            with writing(folder):
+                if self._scalars is None:
+                    self._scalars = ScalarWriter(folder)
+                self._scalars.add(int(figures.get("step") or 0), figures)
+        except StorageError as error:
+            self._scalar_folder = None  # a part of a record may be in the file, and nothing is read after that
+            self._do_without(folder, error)
+
+    def _do_without(self, path: Path, error: StorageError) -> None:
+        """Say, once, that a convenience is gone."""
+        if path not in self._unwritten:
+            self._unwritten.add(path)
+            text = f"goes on without {path}, which cannot be written: {error.__cause__}"
+            self._show(lambda display: display.message(self._party, "warning", text))
+
+
+def _line(figures: Record) -> str:
+    return json.dumps(figures, allow_nan=False)
 
 
 def _described(error: BaseException) -> dict[str, Any]:
