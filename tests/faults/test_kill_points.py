@@ -1,0 +1,76 @@
+"""A party dies before or after a call of any function of its walk: in the end the same bits as without.
+
+    CUTLAYER_KILL_POINTS=all scripts/test tests/faults/test_kill_points.py
+
+takes every place, otherwise some are drawn; CUTLAYER_KILL_POINTS_SEED repeats a draw.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from support.forked import Fault
+from support.hosts import KILLED, Hosts
+from support.kill_points import RUN, Cell, cells
+from support.kills import require_same
+
+DRAWN = 12
+SEED = os.environ.get("CUTLAYER_KILL_POINTS_SEED", str(random.SystemRandom().randrange(10**6)))
+RESUMING = [
+    ("label_party", "before", "cutlayer.common.checkpoints:CheckpointStore.load"),
+    ("label_party", "after", "cutlayer.label_party.exchange:Exchange.publish"),
+    ("lab", "after", "cutlayer.common.checkpoints:CheckpointStore.load"),
+    ("lab", "before", "cutlayer.nonlabel_party.training:BottomTraining.forward"),
+]
+
+
+def drawn() -> list[Cell]:
+    """The places of this session."""
+    if os.environ.get("CUTLAYER_KILL_POINTS") == "all":
+        return cells()
+    return random.Random(SEED).sample(cells(), DRAWN)
+
+
+def see_it_through(path: Path, out: Path, faults: dict[str, list[Fault]]) -> dict[str, list[int]]:
+    """Run with these faults, everyone who dies is started again; how each party ended each time."""
+    with Hosts(path, RUN, out, faults=faults) as hosts:
+        hosts.start()
+        hosts.finish_whatever_happens()
+    require_same(out, path.parent / "undisturbed")
+    return hosts.statuses
+
+
+def test_the_places_are_many_and_each_is_another_one() -> None:
+    assert len(cells()) == len({str(cell) for cell in cells()}) > 250
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", drawn(), ids=str)
+def test_P01_killed_at_a_place(cell: Cell, killed_run: Path, tmp_path: Path) -> None:
+    print(f"CUTLAYER_KILL_POINTS_SEED={SEED}")
+    statuses = see_it_through(killed_run, tmp_path / "out", {cell.party: [cell.fault]})
+    assert statuses[cell.party][0] == KILLED, f"{cell} was never reached"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("party", "when", "where"), RESUMING, ids=lambda value: value.rpartition(".")[2])
+def test_P01_killed_again_while_it_resumes(party: str, when: str, where: str, killed_run: Path, tmp_path: Path) -> None:
+    step = (
+        "cutlayer.label_party.walk:Walk._step" if party == "label_party" else "cutlayer.nonlabel_party.walk:Walk.step"
+    )
+    again = Fault(when, where)  # type: ignore[arg-type]
+    statuses = see_it_through(killed_run, tmp_path / "out", {party: [Fault("after", step, 31), again, again]})
+    assert statuses[party][:3] == [KILLED, KILLED, KILLED]
+
+
+@pytest.mark.slow
+def test_P01_both_die_at_the_same_step_at_different_places(killed_run: Path, tmp_path: Path) -> None:
+    faults = {
+        "label_party": [Fault("after", "cutlayer.common.checkpoints:CheckpointStore.save", 2)],
+        "lab": [Fault("before", "cutlayer.common.checkpoints:CheckpointStore.save", 2)],
+        "bank": [Fault("after", "cutlayer.nonlabel_party.client:LabelPartyClient._read_answer", 39)],
+    }
+    see_it_through(killed_run, tmp_path / "out", faults)

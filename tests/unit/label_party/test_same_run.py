@@ -1,0 +1,54 @@
+"""Who comes with another folder than the one that the run began with is refused; who has only crashed is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cutlayer.common.errors import SkewError
+from cutlayer.label_party.answered import AnsweredActivations
+from cutlayer.label_party.same_run import SameRun
+
+
+def require(folder: Path, answered: int, saved: Sequence[int], durable: Sequence[int]) -> None:
+    """A label party that has answered so many steps and saved `saved`, and a party that has saved `durable`."""
+    with closing(AnsweredActivations(folder / "answered")) as memory:
+        for step in range(1, answered + 1):
+            memory.note(step, {"lab": bytes([step]) * 32})
+        SameRun(memory, lambda: saved).require("lab", durable)
+
+
+@pytest.mark.parametrize(
+    ("answered", "saved", "durable"),
+    [
+        (0, (), ()),
+        (15, (), ()),
+        (20, (20,), ()),  # killed after the label party had saved, before it could itself
+        (20, (20,), (20,)),
+        (40, (40, 20), (20,)),
+        (47, (47, 40), (47, 40)),
+        (15, (), (15,)),  # gave up waiting for a label party that was killed before its first checkpoint
+        (19, (20,), (20,)),  # a loss of power took what was noted after the label party had saved
+    ],
+)
+def test_P01_a_crash_never_makes_a_stranger(
+    answered: int, saved: Sequence[int], durable: Sequence[int], tmp_path: Path
+) -> None:
+    require(tmp_path, answered, saved, durable)
+
+
+@pytest.mark.parametrize("durable", [(), (30,)], ids=["empty", "another's"])
+def test_P03_a_party_without_its_folder_is_refused(durable: Sequence[int], tmp_path: Path) -> None:
+    words = "party 'lab' comes without a checkpoint of this run, which has saved step 40: start it on the host and"
+    with pytest.raises(SkewError, match=words):
+        require(tmp_path, 47, (40, 20), durable)
+
+
+@pytest.mark.parametrize(("answered", "saved"), [(0, ()), (19, ()), (2, (2,))])
+def test_P16_a_label_party_without_its_folder_is_refused(answered: int, saved: Sequence[int], tmp_path: Path) -> None:
+    words = "'lab' has saved step 20 of this run, of which the label party's folder knows nothing: start the label"
+    with pytest.raises(SkewError, match=words):
+        require(tmp_path, answered, saved, (40, 20))
