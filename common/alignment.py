@@ -108,8 +108,8 @@ def digests_to_wire(digests: Digests) -> bytes:
     return digests.tobytes()
 
 
-def digests_from_wire(data: bytes) -> Digests:
-    """The digests that a peer sent.
+def digests_from_wire(data: bytes | bytearray) -> Digests:
+    """The digests that a peer sent; they stay in the memory of `data`.
 
     Raises:
         FrameError: not a whole number of digests, or not in ascending order without repetition.
@@ -167,7 +167,7 @@ def _keyed(secret: bytes, message: bytes) -> bytes:
     return hmac.digest(secret, message, "sha256")[:DIGEST_BYTES]
 
 
-def _as_digests(data: bytes) -> Digests:
+def _as_digests(data: bytes | bytearray) -> Digests:
     return np.frombuffer(data, f"V{DIGEST_BYTES}")
 
 

@@ -8,58 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
     SecretStr,
-    StringConstraints,
     model_validator,
 )
 
+from cutlayer.common import fields
 from cutlayer.common.errors import ConfigError
-from cutlayer.common.limits import MAX_WIDTH, Limits, Timeouts
+from cutlayer.common.fields import Choice as Choice
+from cutlayer.common.fields import Named, Section
+from cutlayer.common.id_secret import ID_SECRET_FILE_VARIABLE, ID_SECRET_VARIABLE, environment_secret
+from cutlayer.common.limits import Limits, Seconds, Timeouts
 
 LABEL_PARTY = "label_party"
-ID_SECRET_VARIABLE = "CUTLAYER_ID_SECRET"  # noqa: S105 - the name of a variable
-
-PartyName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-JobName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
-Address = Annotated[str, StringConstraints(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}$")]
-
-
-class Section(BaseModel):
-    """A part of the run file: unknown keys are errors, values do not change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Choice(BaseModel):
-    """A plugin and its options: `{name: mlp, hidden: [32]}`, or just `mlp`."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-    name: str
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options, without the name."""
-        return dict(self.model_extra or {})
-
-
-def _named(value: Any) -> Any:
-    return {"name": value} if isinstance(value, str) else value
-
-
-Named = Annotated[Choice, BeforeValidator(_named)]
 
 
 class CutLayer(Section):
@@ -71,9 +38,9 @@ class CutLayer(Section):
         encoding: how activations and gradients travel.
     """
 
-    width: Annotated[int, Field(ge=1, le=MAX_WIDTH)]
+    width: fields.Width
     aggregation: Literal["sum", "concat"] = "sum"
-    widths: dict[str, Annotated[int, Field(ge=1, le=MAX_WIDTH)]] = {}
+    widths: dict[str, fields.Width] = {}
     encoding: Literal["float32", "float16", "bfloat16"] = "float32"
 
     def width_of(self, party: str) -> int:
@@ -107,29 +74,29 @@ class Checkpoints(Section):
         keep: how many checkpoints each party keeps.
     """
 
-    every_steps: PositiveInt | None = None
-    every_seconds: PositiveFloat | None = None
-    keep: Annotated[int, Field(ge=2)] = 3
+    every_steps: fields.Steps | None = None
+    every_seconds: Seconds | None = None
+    keep: fields.Kept = 3
 
     @model_validator(mode="after")
     def _check(self) -> Checkpoints:
         if self.every_steps is not None and self.every_seconds is not None:
-            raise ValueError("checkpoint: give every_steps or every_seconds, not both")
+            raise ValueError("give every_steps or every_seconds, not both")
         return self
 
 
 class Job(Section):
     """What all parties agree on."""
 
-    name: JobName
+    name: fields.JobName
     task: Literal["binary", "multiclass"] = "binary"
-    classes: Annotated[int, Field(ge=2)] = 2
-    epochs: PositiveInt
-    batch_size: PositiveInt
-    seed: NonNegativeInt = 0
+    classes: fields.Classes = 2
+    epochs: fields.Epochs
+    batch_size: fields.Rows
+    seed: fields.Seed = 0
     test_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
     cut_layer: CutLayer
-    parties: Annotated[tuple[PartyName, ...], Field(min_length=1)]
+    parties: Annotated[tuple[fields.PartyName, ...], Field(min_length=1)]
     privacy: Privacy = Privacy()
     knowledge: dict[str, GrantedKnowledge] = {}
     checkpoint: Checkpoints = Checkpoints()
@@ -171,9 +138,9 @@ class Optimizer(Section):
     """A torch optimizer."""
 
     name: Literal["sgd", "adam", "adagrad"] = "adam"
-    lr: PositiveFloat = 0.01
-    momentum: NonNegativeFloat = 0.0
-    weight_decay: NonNegativeFloat = 0.0
+    lr: fields.LearningRate = 0.01
+    momentum: fields.Momentum = 0.0
+    weight_decay: fields.WeightDecay = 0.0
 
     @model_validator(mode="after")
     def _check(self) -> Optimizer:
@@ -195,7 +162,7 @@ class DataSource(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
     source: str
     standardise: bool = True
-    positive: str | int | float | bool | None = None
+    positive: fields.Scalar = None
     missing_label: Literal["error", "drop"] = "error"
 
     @property
@@ -212,13 +179,20 @@ class TlsFiles(Section):
     key: Path
 
 
+class MetricsEndpoint(Section):
+    """Where a party's figures can be scraped by Prometheus; anybody who reaches the address can read them."""
+
+    listen: fields.Address
+
+
 class PartySection(Section):
     """What both kinds of party have.
 
     Attributes:
+        metrics: serves figures for Prometheus; by default none are served.
         tls: proves who this party is, and encrypts the line; without it only loopback addresses are allowed.
         insecure: allows another address without `tls`.
-        id_secret: shared by the parties, keys the id digests; or the variable CUTLAYER_ID_SECRET.
+        id_secret: shared by the parties, keys the id digests; or the environment has it.
         seed: private seed of this party's initial weights; by default they follow from `job.seed`.
         threads: torch threads.
     """
@@ -226,11 +200,12 @@ class PartySection(Section):
     data: DataSource
     optimizer: Optimizer = Optimizer()
     id_secret: SecretStr | None = None
-    seed: NonNegativeInt | None = None
-    threads: PositiveInt = 1
+    seed: fields.Seed | None = None
+    threads: fields.Threads = 1
     timeouts: Timeouts = Timeouts()
     tls: TlsFiles | None = None
     insecure: bool = False
+    metrics: MetricsEndpoint | None = None
 
     @model_validator(mode="after")
     def _check(self) -> PartySection:
@@ -244,11 +219,11 @@ class PartySection(Section):
         Raises:
             ConfigError: neither the run file nor the environment has one.
         """
-        text = self.id_secret.get_secret_value() if self.id_secret else os.environ.get(ID_SECRET_VARIABLE, "")
+        text = self.id_secret.get_secret_value() if self.id_secret else environment_secret()
         if not text:
             raise ConfigError(
                 "no shared secret for the row ids: every party sets the same `id_secret: ...` in its own "
-                f"section, or the environment variable {ID_SECRET_VARIABLE}"
+                f"section, or the environment variable {ID_SECRET_VARIABLE}, or {ID_SECRET_FILE_VARIABLE}"
             )
         return text.encode()
 
@@ -261,7 +236,7 @@ class LabelPartySection(PartySection):
         noise_secret: file of 32 random bytes for the defense noise; by default one is made for each run.
     """
 
-    listen: Address = "127.0.0.1:50051"
+    listen: fields.Address = "127.0.0.1:50051"
     top_model: Named = Choice(name="mlp")
     bottom_model: Named | None = None
     defense: Named = Choice(name="none")
@@ -271,7 +246,7 @@ class LabelPartySection(PartySection):
 class NonlabelPartySection(PartySection):
     """A non-label party's private section."""
 
-    connect: Address = "127.0.0.1:50051"
+    connect: fields.Address = "127.0.0.1:50051"
     bottom_model: Named = Choice(name="mlp")
     attacks: tuple[Named, ...] = ()
 
@@ -286,7 +261,7 @@ class RunFile(Section):
     job: Job
     label_party: LabelPartySection | None = None
     nonlabel_parties: dict[str, NonlabelPartySection] = {}
-    restarts: NonNegativeInt = 3
+    restarts: fields.Count = 3
 
     @model_validator(mode="after")
     def _check(self) -> RunFile:

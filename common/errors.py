@@ -4,6 +4,7 @@
     ├── UserError                 exit 2   the user's input is wrong; the message says where and what to write
     │   ├── ConfigError                    the run file
     │   ├── CertificateError               a certificate or key, our own or the other side's
+    │   ├── RefusedError                   the label party does not admit this party: name, job, secret, folder
     │   ├── DataError                      a data file or a column of it
     │   └── PluginError                    a defense, attack, model or dataset: name or option
     ├── AlignmentError            exit 2   the parties' rows do not match
@@ -11,10 +12,13 @@
     ├── ProtocolError             exit 1   what a peer sent is refused; these texts cross the wire
     │   ├── FrameError                     INVALID_ARGUMENT     malformed message
     │   ├── OrderError                     FAILED_PRECONDITION  not the step that is expected
+    │   │   └── ExtraQueryError            FAILED_PRECONDITION  a second activation for a step
     │   ├── SkewError                      FAILED_PRECONDITION  other job, version, rows or history
     │   └── NotAllowedError                PERMISSION_DENIED    unknown party
     ├── PeerError                 exit 1   another party is gone, refused us or stopped
+    │   └── ReplacedError                  another process goes on as this party
     ├── DefenseError              exit 1   a defense failed: nothing was sent
+    ├── StorageError              exit 1   a file cannot be written: disk full, read-only, ...; also an OSError
     └── TrainingError             exit 1   training cannot go on (loss not finite, ...)
 
     Interrupted                   exit 130 (Ctrl-C) or 143 (SIGTERM); no Exception, so that no plugin catches it
@@ -44,11 +48,19 @@ class UserError(CutlayerError):
 
 
 class ConfigError(UserError):
-    """The run file is wrong; the message names the file and the key."""
+    """The run file is wrong; the message names the file and the key, in a line for each of `problems`."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
 
 
 class CertificateError(UserError):
     """A certificate or a key is wrong, our own or the other side's; the message says how and what to do."""
+
+
+class RefusedError(UserError):
+    """The label party does not admit this party: another job, name, secret or folder. It waits for the right one."""
 
 
 class DataError(UserError):
@@ -87,6 +99,14 @@ class OrderError(ProtocolError):
     wire_status = "FAILED_PRECONDITION"
 
 
+class ExtraQueryError(OrderError):
+    """A second activation for a step, which would teach `party` more than one answer tells."""
+
+    def __init__(self, message: str, party: str = "") -> None:
+        super().__init__(message)
+        self.party = party
+
+
 class SkewError(ProtocolError):
     """The two sides do not mean the same run; the message names what differs."""
 
@@ -107,12 +127,33 @@ class PeerError(CutlayerError):
         self.party = party
 
 
+class ReplacedError(PeerError):
+    """Another process goes on as this party."""
+
+
 class DefenseError(CutlayerError):
     """A defense raised, or returned what must not be sent. Nothing was sent."""
 
 
+class StorageError(CutlayerError, OSError):
+    """A file cannot be written; the message names it and says what to do. What was there before is still whole."""
+
+
 class TrainingError(CutlayerError):
     """Training cannot go on."""
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether `error` says that memory was refused, by Python or by torch, which has no class for it on a CPU."""
+    refused = ("can't allocate memory", "not enough memory", "out of memory")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in refused)
+    )
+
+
+def is_lasting(error: BaseException) -> bool:
+    """Whether a process that ended by `error` would end so again if it were started at once."""
+    return isinstance(error, CutlayerError | OSError) or out_of_memory(error)
 
 
 class RolledBack(Exception):

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutlayer import __version__
 from cutlayer.common.errors import FrameError, NotAllowedError, SkewError
+from cutlayer.common.job_keys import JobKeys, differing_keys, named
 
 PROTOCOL = (1, 0)  # major, minor
 DIGEST_BYTES = 32
+PROCESS_BYTES = 16
 TEXT_LENGTH = 100  # of names and versions
 
 
@@ -24,6 +27,7 @@ class Terms:
         cut_width: numbers per row of an activation.
         rows_count: number of aligned rows; None before they are aligned.
         rows_digest: SHA-256 over the aligned rows in order; None before they are aligned.
+        job_keys: to name the keys that differ where the digests of the job do; None where that is not wanted.
     """
 
     party: str
@@ -31,11 +35,18 @@ class Terms:
     cut_width: int
     rows_count: int | None
     rows_digest: bytes | None
+    job_keys: JobKeys | None = None
 
 
 @dataclass(frozen=True)
 class Greeting:
-    """A Hello as plain values; `history` is that after `applied_step`, checkpoints are held of `durable_steps`."""
+    """A Hello as plain values.
+
+    Attributes:
+        history: after `applied_step`.
+        durable_steps: of which the sender holds checkpoints.
+        process: random, of the process that says this; `call` counts its calls.
+    """
 
     protocol: tuple[int, int]
     package_version: str
@@ -47,6 +58,9 @@ class Greeting:
     applied_step: int
     history: bytes
     durable_steps: tuple[int, ...] = ()
+    job_keys: JobKeys | None = None
+    process: bytes = b""
+    call: int = 0
 
 
 def check_terms(greeting: Greeting, terms: Terms) -> None:
@@ -62,7 +76,7 @@ def check_terms(greeting: Greeting, terms: Terms) -> None:
     if greeting.party != terms.party:
         raise NotAllowedError(f"party {greeting.party!r} may not use the link of party {terms.party!r}")
     if greeting.job_digest != terms.job_digest:
-        raise SkewError("the `job` sections differ; compare the two files and make that section the same in both")
+        raise SkewError(_difference_of_jobs(greeting, terms))
     if greeting.cut_width != terms.cut_width:
         raise SkewError(
             f"the cut widths differ: party {terms.party!r} has {greeting.cut_width} numbers a row, "
@@ -82,11 +96,33 @@ def check_protocol(protocol: tuple[int, int], who: str) -> None:
         )
 
 
+def difference_of_releases(who: str, version: str) -> str | None:
+    """What to tell a person where `who` runs another release; the protocol decides whether they can work together."""
+    if version == __version__:
+        return None
+    return f"{who} has cutlayer {version!r}, this side {__version__!r}; install the same release on both sides"
+
+
+def _difference_of_jobs(greeting: Greeting, terms: Terms) -> str:
+    ours, theirs = terms.job_keys, greeting.job_keys
+    keys = differing_keys(ours, theirs) if ours and theirs else []
+    if ours and theirs and ours.check != theirs.check:
+        which = ", and so do the id secrets, so that the keys cannot be compared: set the same `id_secret` first"
+    else:
+        which = f" in {named(keys)}" if keys else ""
+    peer = f"party {terms.party!r} (cutlayer {greeting.package_version})"  # another release may have other defaults
+    return (
+        f"the `job` sections differ{which}; make that section the same in the run files of the label party and {peer}"
+    )
+
+
 def _check_form(greeting: Greeting) -> None:
     _text("party", greeting.party)
     _text("package_version", greeting.package_version)
     digest_bytes("job_digest", greeting.job_digest)
     whole_number("cut_width", greeting.cut_width)
+    if len(greeting.process) > PROCESS_BYTES:
+        raise FrameError(f"process: expected {PROCESS_BYTES} bytes, got {len(greeting.process)}")
     if greeting.rows_count is not None or greeting.rows_digest is not None:
         whole_number("rows.count", greeting.rows_count)
         digest_bytes("rows.digest", greeting.rows_digest)
@@ -123,5 +159,5 @@ def digest_bytes(name: str, value: object) -> bytes:
 
 
 def _text(name: str, value: object) -> None:
-    if not isinstance(value, str) or len(value) > TEXT_LENGTH:
-        raise FrameError(f"{name}: expected a text of at most {TEXT_LENGTH} characters")
+    if not isinstance(value, str) or len(value) > TEXT_LENGTH or not value.isprintable():
+        raise FrameError(f"{name}: expected a text of at most {TEXT_LENGTH} characters that can be printed")

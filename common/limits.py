@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, PositiveFloat
+from pydantic import BaseModel, ConfigDict, Field
 
 CHUNK_BYTES = 4 << 20  # a matrix above this travels in several frames
 MAX_WIDTH = 1_000_000  # of a cut layer; a model of that width already fills memory
 MAX_DURABLE_STEPS = 1000  # checkpoints that a party may name
 MAX_ROWS = 50_000_000  # rows that a party may announce; their digests take 16 bytes each
+
+# A week is 604,800 seconds; gRPC counts milliseconds in 31 bits.
+Seconds = Annotated[float, Field(gt=0, le=1_000_000)]
 
 
 class Timeouts(BaseModel):
@@ -17,11 +21,11 @@ class Timeouts(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    connect_s: PositiveFloat = 600.0  # for the other parties to appear
-    reconnect_s: PositiveFloat = 600.0  # for a party that was lost to come back
-    stall_s: PositiveFloat = 300.0  # for the answer to, or the next of, one step
-    keepalive_s: PositiveFloat = 10.0  # between pings on a silent connection
-    goodbye_s: PositiveFloat = 3.0  # for the others to take note of the end
+    connect_s: Seconds = 600.0  # for the other parties to appear
+    reconnect_s: Seconds = 600.0  # for a party that was lost to come back
+    stall_s: Seconds = 300.0  # for the answer to, or the next of, one step
+    keepalive_s: Annotated[Seconds, Field(ge=1)] = 10.0  # between pings on a silent connection
+    goodbye_s: Seconds = 3.0  # for the others to take note of the end
 
 
 @dataclass(frozen=True)

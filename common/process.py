@@ -16,25 +16,32 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, ClassVar, TextIO
 
-from cutlayer.common.errors import CutlayerError, Interrupted
+from cutlayer.common.errors import CutlayerError, Interrupted, out_of_memory
 
 INTERNAL_ERROR = "internal error, please report"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PACKAGE = Path(__file__).parents[1]
+_lost: list[str] = []  # what was written for a person and did not get there
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
 def print_error(text: str) -> None:
     """Show `text` on stderr as this program's."""
-    print(f"cutlayer: {text}", file=sys.stderr, flush=True)
+    write_out(sys.stderr, f"cutlayer: {text}\n")
 
 
 def write_out(stream: TextIO, text: str = "") -> None:
-    """Write `text` and all that `stream` still holds. Where its reader has gone it leads to nowhere from now on."""
+    """Write `text` and all that `stream` still holds.
+
+    Where its reader has gone or its disk is full it leads to nowhere from now on: the work goes on, and in the latter
+    case `run_party` says at the end what was lost.
+    """
     try:
         stream.write(text)
         stream.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            _lost.append(f"{stream.name} could not be written: {error.strerror}")
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
@@ -58,11 +65,15 @@ def run_party(
         telemetry_error: shows the message of what ended `body`.
         verbose: also show the traceback of an internal error.
     """
+    _lost.clear()
     atexit.register(gc.freeze)  # with torch loaded, the last collection at exit would take a second or more
     with _Signals() as signals:
         try:
             status = _status_of(name, body, signals, telemetry_error, verbose=verbose)
             write_out(sys.stdout)
+            if _lost and status == 0:
+                print_error(f"{name} is done, but {_lost[0]}")
+                status = 1
         except Interrupted as stop:  # the signal came while another end was being reported
             return stop.status
     return status
@@ -161,6 +172,11 @@ def _describe(name: str, error: Exception) -> str:
     """An unexpected error in one line. Only the system's own messages are repeated: others may quote a value."""
     if isinstance(error, OSError):
         return f"{name}: the system refused: {error}"
+    if out_of_memory(error):
+        return (
+            f"{name} has no memory left; free some, allow it more, or make the batches or models smaller, "
+            "then start again with the same --out DIR"
+        )
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames[1:] if Path(frame.filename).is_relative_to(_PACKAGE)]  # the first is run_party's
     last = (ours or frames)[-1]

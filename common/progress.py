@@ -22,6 +22,9 @@ class Progress:
         samples_per_second: training rows per second.
         leak: leak AUC of the last batch by attack, between 0 and 1.
         test_auc: of the last evaluation.
+        kind: `train` or `evaluate`; of this step, as all that follows.
+        rows: of the batch.
+        seconds: from the end of the step before; `waited` of them for other parties.
     """
 
     step: int
@@ -33,6 +36,10 @@ class Progress:
     eta_seconds: float | None = None
     leak: Mapping[str, float] | None = None
     test_auc: float | None = None
+    kind: str = "train"
+    rows: int = 0
+    seconds: float = 0.0
+    waited: float = 0.0
 
     @property
     def finished(self) -> bool:

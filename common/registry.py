@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from cutlayer.common.errors import PluginError
+from cutlayer.common.wording import explain
 
 T = TypeVar("T")
 
@@ -91,7 +92,7 @@ class Registry(Generic[T]):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join([key, *map(str, first["loc"])])
-            raise PluginError(f"{self.kind} {name!r}, option {where}: {first['msg']}, got {value!r}") from error
+            raise PluginError(f"{self.kind} {name!r}, option {where}: {explain(first)}") from error
 
     def _load_entry_points(self) -> None:
         if self._entry_points_loaded:

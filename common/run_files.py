@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from cutlayer.common.config import LabelPartySection, PartySection, RunFile, TlsFiles
 from cutlayer.common.errors import ConfigError
+from cutlayer.common.wording import explain
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -39,27 +40,32 @@ def load(path: Path) -> RunFile:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {error}") from error
+        raise ConfigError(f"{path}: not valid YAML: {_yaml_problem(error)}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected sections such as `job:`, got {type(raw).__name__}")
     try:
         run_file = RunFile.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(_explain(path, error)) from error
+        raise ConfigError(*_problems(path, error)) from error
     return _resolve_paths(run_file, path.resolve().parent)
 
 
-def _explain(path: Path, error: ValidationError) -> str:
-    lines = []
+def _problems(path: Path, error: ValidationError) -> list[str]:
+    found, places = [], [item["loc"] for item in error.errors(include_url=False)]
     for item in error.errors(include_url=False):
-        key = ".".join(str(part) for part in item["loc"]) or "file"
-        reason = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
-            reason = "unknown key; see docs/run-file.md for the keys of this section"
-        elif item["type"] != "value_error" and isinstance(item["input"], str | int | float):
-            reason += f", got {item['input']!r}"
-        lines.append(f"{path}: {key}: {reason}")
-    return "\n".join(lines)
+        if item["type"] == "too_short" and any(place[:-1] == item["loc"] for place in places):
+            continue  # only because of what is wrong with its entries
+        key = ".".join(str(part) for part in item["loc"] if part != "[key]")
+        found.append(": ".join([str(path), *([key] if key else []), explain(item)]))
+    return found
+
+
+def _yaml_problem(error: yaml.YAMLError | RecursionError) -> str:
+    """What is wrong, and where, in one line."""
+    if isinstance(error, RecursionError):
+        return "sections are nested too deep"
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error).splitlines()[0]
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem
 
 
 def _resolve_paths(run_file: RunFile, folder: Path) -> RunFile:

@@ -46,10 +46,10 @@ as it was; the driver ends the stream with it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from cutlayer.common.errors import OrderError, SkewError
+from cutlayer.common.errors import ExtraQueryError, OrderError, SkewError
 from cutlayer.common.handshake import PROTOCOL as PROTOCOL
 from cutlayer.common.handshake import Greeting as Greeting
 from cutlayer.common.handshake import Terms as Terms
@@ -243,7 +243,9 @@ class LabelPartyLink(_Link, Generic[A]):
         known = first.z_digest if first else self._z_answered(step)
         if known not in (None, z_digest):
             self.extra_queries += 1
-            raise OrderError(f"step {step} came again with another activation; one activation a step is answered")
+            raise ExtraQueryError(
+                f"step {step} came again with another activation; one activation a step is answered", self.terms.party
+            )
 
     def _outcome(self, step: int, z_digest: bytes) -> Compute | AnswerAgain[A] | Pending:
         if step == self.answered_step and self._last:
@@ -274,7 +276,7 @@ class NonlabelPartyLink(_Link):
 
     def greeting(self, package_version: str) -> Greeting:
         """What to say first on a stream."""
-        agreed = asdict(self.terms)
+        agreed = vars(self.terms)
         return Greeting(PROTOCOL, package_version, applied_step=self.applied_step, history=self.history, **agreed)
 
     def on_welcome(self, protocol: tuple[int, int], next_step: int) -> None:
@@ -295,6 +297,12 @@ class NonlabelPartyLink(_Link):
         self._sent_z = z_digest
         return self.history
 
+    def check_answer(self, step: int) -> None:
+        """OrderError unless `step` is the one whose answer comes next; `on_answer` does it too."""
+        expected = self.applied_step + 1
+        if whole_number("step", step) != expected:
+            raise OrderError(f"the answer to step {step} came, expected that to step {expected}")
+
     def on_answer(self, step: int, history: bytes, g_digest: bytes) -> None:
         """Check an answer before its gradient is used; `g_digest` is of that (of no bytes where there is none).
 
@@ -302,9 +310,7 @@ class NonlabelPartyLink(_Link):
             OrderError: not the answer that is waited for. SkewError: it does not continue the history.
             FrameError: a field is missing or malformed.
         """
-        expected = self.applied_step + 1
-        if whole_number("step", step) != expected:
-            raise OrderError(f"the answer to step {step} came, expected that to step {expected}")
+        self.check_answer(step)
         if self._sent_z is None or self._accepted:
             raise OrderError(f"the answer to step {step} came, but this party does not wait for it")
         if digest_bytes("history", history) != next_history(self.history, step, self._sent_z, g_digest):

@@ -1,9 +1,10 @@
-"""Small messages of the wire <-> plain values: a greeting, a form of ids."""
+"""Small messages of the wire <-> plain values: a greeting, a form of ids, a peer's words."""
 
 from __future__ import annotations
 
 from cutlayer.common.alignment import IdForm
 from cutlayer.common.errors import FrameError
+from cutlayer.common.job_keys import JobKeys
 from cutlayer.common.limits import MAX_DURABLE_STEPS
 from cutlayer.common.session import Greeting
 from cutlayer.v1 import session_pb2
@@ -22,6 +23,12 @@ def hello_of(greeting: Greeting) -> session_pb2.Hello:
         cut_width=greeting.cut_width,
         durable_steps=greeting.durable_steps,
     )
+    if greeting.process:
+        hello.process = greeting.process
+        hello.call = greeting.call
+    if greeting.job_keys is not None:
+        hello.job_keys.secret_check = greeting.job_keys.check
+        hello.job_keys.digests.update(greeting.job_keys.digests)
     if greeting.rows_count is not None and greeting.rows_digest is not None:
         hello.rows.count = greeting.rows_count
         hello.rows.digest = greeting.rows_digest
@@ -34,7 +41,7 @@ def greeting_of(hello: session_pb2.Hello) -> Greeting:
     """What a received Hello says.
 
     Raises:
-        FrameError: a required field is missing.
+        FrameError: a required field is missing, or a field is too long.
     """
     for name in _REQUIRED:
         if not hello.HasField(name):
@@ -47,7 +54,7 @@ def greeting_of(hello: session_pb2.Hello) -> Greeting:
     return Greeting(
         protocol=(hello.protocol_major, hello.protocol_minor),
         package_version=hello.package_version[:64],
-        party=hello.party[:64],
+        party=hello.party,
         job_digest=hello.job_digest,
         cut_width=hello.cut_width,
         rows_count=hello.rows.count if aligned else None,
@@ -55,7 +62,14 @@ def greeting_of(hello: session_pb2.Hello) -> Greeting:
         applied_step=hello.applied_step,
         history=hello.history,
         durable_steps=tuple(hello.durable_steps),
+        job_keys=_job_keys(hello.job_keys) if hello.HasField("job_keys") else None,
+        process=hello.process,
+        call=hello.call,
     )
+
+
+def _job_keys(keys: session_pb2.JobKeys) -> JobKeys:
+    return JobKeys.received(keys.secret_check, keys.digests)
 
 
 def form_name(form: IdForm) -> str:
@@ -66,3 +80,8 @@ def form_name(form: IdForm) -> str:
 def form_of(number: int) -> IdForm:
     """A received form of ids; one that this version does not know is text."""
     return IdForm(number) if number in set(IdForm) else IdForm.TEXT
+
+
+def printable(text: str, length: int = 500) -> str:
+    """A peer's words as they may be shown: cut, and without what moves a terminal's cursor or begins a line."""
+    return "".join(char if char.isprintable() else "?" for char in text[:length])

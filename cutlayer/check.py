@@ -14,10 +14,18 @@ from torch import nn
 from cutlayer.common import run_files
 from cutlayer.common.alignment import OwnIds
 from cutlayer.common.certificates import Identity
-from cutlayer.common.config import LABEL_PARTY, Choice, LabelPartySection, NonlabelPartySection, PartySection, RunFile
+from cutlayer.common.config import (
+    LABEL_PARTY,
+    Choice,
+    LabelPartySection,
+    NonlabelPartySection,
+    PartySection,
+    RunFile,
+)
 from cutlayer.common.datasets import load_table
-from cutlayer.common.errors import AlignmentError, CertificateError, UserError
+from cutlayer.common.errors import AlignmentError, CertificateError, ConfigError, UserError
 from cutlayer.common.files import load_secret
+from cutlayer.common.id_secret import ID_SECRET_VARIABLE, environment_secret
 from cutlayer.common.labels import Labels, read_labels, require_classes
 from cutlayer.common.models import build_bottom, build_optimizer, build_top
 from cutlayer.common.process import print_error
@@ -67,17 +75,19 @@ class Findings:
         try:
             return work(*args, **kwargs)
         except (UserError, AlignmentError) as error:
-            self.problems += len(str(error).splitlines())  # of a run file, a line for each
-            print_error(f"{where}: {error}" if where else str(error))
+            found = error.problems if isinstance(error, ConfigError) else (str(error),)
+            self.problems += len(found)
+            for problem in found:
+                print_error(f"{where}: {problem}" if where else problem)
             return None
 
 
 def _check_parties(findings: Findings, run_file: RunFile, name: str | None) -> None:
+    if name is None:
+        findings.attempt("", _check_addresses, run_file)
+        findings.attempt("row ids", _check_secrets, run_file)
     ids: dict[str, OwnIds] = {}
     for party in (LABEL_PARTY, *run_file.job.parties) if name is None else (name,):
-        if name is None and not _has_section(run_file, party):
-            print(f"{party}: has no section in this file, so it is not checked")
-            continue
         checked = _Party(findings, run_file, party, alone=name is not None)
         if (own := checked.check()) is not None:
             ids[party] = own
@@ -85,8 +95,39 @@ def _check_parties(findings: Findings, run_file: RunFile, name: str | None) -> N
         findings.attempt("row ids", _check_overlap, run_file, ids)
 
 
-def _has_section(run_file: RunFile, party: str) -> bool:
-    return run_file.label_party is not None if party == LABEL_PARTY else party in run_file.nonlabel_parties
+def _sections(run_file: RunFile) -> dict[str, PartySection]:
+    label = {} if run_file.label_party is None else {LABEL_PARTY: run_file.label_party}
+    return {**label, **run_file.nonlabel_parties}
+
+
+def _check_secrets(run_file: RunFile) -> None:
+    """One secret for all, from the file or the variable; or none at all, where `cutlayer run` makes one up."""
+    outside = environment_secret()
+    given = {
+        party: section.id_secret.get_secret_value() if section.id_secret else outside
+        for party, section in _sections(run_file).items()
+    }
+    lack = [party for party, secret in given.items() if not secret]
+    if lack and any(given.values()):
+        raise ConfigError(
+            f"{', '.join(lack)}: no `id_secret`, which another party of this file has: give every party the same one, "
+            f"or none and set the variable {ID_SECRET_VARIABLE}"
+        )
+    if len(set(given.values())) > 1:
+        raise ConfigError("the parties' `id_secret` differ, so no row would match: give every party the same one")
+
+
+def _check_addresses(run_file: RunFile) -> None:
+    taken: dict[str, str] = {}
+    for party, section in _sections(run_file).items():
+        where = party if party == LABEL_PARTY else f"nonlabel_parties.{party}"
+        own = {f"{where}.listen": section.listen} if isinstance(section, LabelPartySection) else {}
+        own |= {f"{where}.metrics.listen": section.metrics.listen} if section.metrics else {}
+        for key, address in own.items():
+            if address in taken:
+                raise ConfigError(f"{key}: {address} is taken by {taken[address]}; give each a port of its own")
+            if not address.endswith(":0"):  # any free port
+                taken[address] = key
 
 
 def _check_overlap(run_file: RunFile, ids: dict[str, OwnIds]) -> None:
@@ -169,7 +210,14 @@ class _Party:
             raise CertificateError(problem)
 
     def _section_of(self, name: str) -> LabelPartySection | NonlabelPartySection:
-        return self._run_file.label_section() if name == LABEL_PARTY else self._run_file.nonlabel_section(name)
+        try:
+            return self._run_file.label_section() if name == LABEL_PARTY else self._run_file.nonlabel_section(name)
+        except ConfigError as error:
+            if self._alone:
+                raise
+            raise ConfigError(
+                f"{error}; `cutlayer run` needs all. For a party on its own host: `cutlayer check FILE --name NAME`"
+            ) from error
 
     def _read_table(self, section: PartySection) -> Table:
         table = load_table(section.data)

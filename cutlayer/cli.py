@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from cutlayer import __version__, certs_commands
+from cutlayer.common.process import print_error, write_out
 
 app = typer.Typer(
     name="cutlayer",
@@ -119,6 +120,34 @@ def check(
     raise typer.Exit(run_party("check", lambda: check(file, name), verbose=verbose))
 
 
+@app.command()
+def health(
+    file: RunFile,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Ask as this non-label party; without it, on the label party's host."),
+    ] = None,
+    connect: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The label party's address, instead of the file's.")
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder with cert.pem, key.pem and ca.pem to ask with, instead of the file's."
+        ),
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Ask the label party whether it serves.
+
+    Ends with 0 if it does, with 1 if not or if nobody answers.
+    """
+    from cutlayer.common.process import run_party
+    from cutlayer.health import health
+
+    raise typer.Exit(run_party("health", lambda: health(file, name, connect, certificate), verbose=verbose))
+
+
 @app.command("list")
 def list_(
     family: Annotated[Family | None, typer.Argument(help="What to list; by default all.")] = None,
@@ -131,7 +160,7 @@ def list_(
     from cutlayer.catalogue import catalogue
     from cutlayer.common.process import run_party
 
-    raise typer.Exit(run_party("list", lambda: print(catalogue(family)), verbose=verbose))
+    raise typer.Exit(run_party("list", lambda: write_out(sys.stdout, catalogue(family) + "\n"), verbose=verbose))
 
 
 def main() -> None:
@@ -139,7 +168,16 @@ def main() -> None:
     # Plugins in the working folder are found as with `python -m`, which is how `run` starts the parties.
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
-    app()
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:  # of the output itself, as with a full disk: all else is caught where it is understood
+        write_out(sys.stdout)
+        if not isinstance(error, BrokenPipeError):
+            print_error(f"the output could not be written: {error.strerror}")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -14,9 +14,10 @@ from rich.console import Console
 
 from cutlayer.children import Child
 from cutlayer.common import run_files
-from cutlayer.common.config import ID_SECRET_VARIABLE, LABEL_PARTY, Job, PartySection, RunFile
+from cutlayer.common.config import LABEL_PARTY, Job, PartySection, RunFile
 from cutlayer.common.displays import make_display
 from cutlayer.common.errors import ConfigError, UserError
+from cutlayer.common.id_secret import ID_SECRET_VARIABLE, environment_secret
 from cutlayer.common.process import INTERNAL_ERROR, print_error
 from cutlayer.common.progress import Display
 from cutlayer.common.run_state import RunState
@@ -64,9 +65,10 @@ def run(
     state.begin()
     display = make_display(events=False)
     with closing(display), Supervisor(display, grace_s=grace_s, verbose=verbose) as supervisor:
-        _Launch(file, run_file, folder, supervisor, display, command, verbose=verbose).begin()
+        launch = _Launch(file, run_file, folder, supervisor, display, command, verbose=verbose)
+        launch.begin()
         supervisor.wait()
-    status = _explain(supervisor, folder, verbose=verbose)
+    status = _explain(supervisor, folder, launch.restarts, verbose=verbose)
     if status == 0:
         _conclude(folder)
         state.finish()
@@ -92,7 +94,7 @@ class _Launch:
         self._display = display
         self._folder = folder
         self._address: str | None = None
-        self._restarts = dict.fromkeys([LABEL_PARTY, *run_file.job.parties], 0)
+        self.restarts = dict.fromkeys([LABEL_PARTY, *run_file.job.parties], 0)
         self._command = command
         self._options = [str(file), "--out", str(folder), "--events", *(["--verbose"] if verbose else [])]
         self._environment = dict(os.environ) | _made_up_secret(run_file)
@@ -113,11 +115,11 @@ class _Launch:
         name = child.name
         if status == 0 and name == LABEL_PARTY and self._address is None:  # it has finished in an earlier run
             self._others(_NOWHERE)
-        if not _accident(child, status) or self._restarts[name] >= self._run_file.restarts:
+        if not _accident(child, status) or self.restarts[name] >= self._run_file.restarts:
             return False
-        self._restarts[name] += 1
+        self.restarts[name] += 1
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else "failed by an internal error"
-        again = f"starting it again ({self._restarts[name]} of {self._run_file.restarts})"
+        again = f"starting it again ({self.restarts[name]} of {self._run_file.restarts})"
         self._display.message(name, "info", f"{how}; {again}; its log is {self._folder / name / 'log'}")
         self._party(name)
         return True
@@ -157,7 +159,7 @@ def _made_up_secret(run_file: RunFile) -> dict[str, str]:
 
     It follows from the job, because it orders the rows: the same run file gives the same run again.
     """
-    if os.environ.get(ID_SECRET_VARIABLE) or any(section.id_secret for section in _sections(run_file)):
+    if environment_secret() or any(section.id_secret for section in _sections(run_file)):
         return {}
     return {ID_SECRET_VARIABLE: run_file.job.digest().hex()}
 
@@ -185,21 +187,27 @@ def _is_free(folder: Path) -> bool:
     return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
 
-def _explain(supervisor: Supervisor, folder: Path, *, verbose: bool) -> int:
-    """Say what went wrong, once for each party that failed by itself; returns the exit status of the run."""
+def _explain(supervisor: Supervisor, folder: Path, restarts: Mapping[str, int], *, verbose: bool) -> int:
+    """Say what went wrong, once for each party that failed by itself; returns the exit status of the run.
+
+    Args:
+        restarts: how often each party was started again.
+    """
     if supervisor.signal is not None:
         print_error(f"stopped by {signal.Signals(supervisor.signal).name}; what was written so far is in {folder}")
         return 128 + supervisor.signal
     for child, status in supervisor.failed:
         if not child.stopped_by_us:
-            print_error(_story(child, status, folder, verbose=verbose))
+            print_error(_story(child, status, folder, restarts[child.name], verbose=verbose))
     if not supervisor.failed:
         return 0
     return max(supervisor.failed[0][1], 1)
 
 
-def _story(child: Child, status: int, folder: Path, *, verbose: bool) -> str:
+def _story(child: Child, status: int, folder: Path, restarts: int, *, verbose: bool) -> str:
     how = f"failed with exit status {status}" if status > 0 else f"was killed by {signal.Signals(-status).name}"
+    if restarts:
+        how += f" after it had been started again {restarts} time{'s' if restarts > 1 else ''}"
     words = [] if verbose else [line.removeprefix("cutlayer: ") for line in child.words]
     return "\n".join([f"{child.name} {how}; its log is {folder / child.name / 'log'}", *words])
 

@@ -16,40 +16,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from cutlayer.common.errors import OrderError, PeerError, RolledBack
+from cutlayer.common.errors import PeerError, RolledBack
 from cutlayer.common.limits import Timeouts
+from cutlayer.common.waiting import Wait
+from cutlayer.label_party.streams import Closed as Closed
+from cutlayer.label_party.streams import Stream as Stream
+from cutlayer.label_party.streams import StreamGone as StreamGone
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 
 FINISHED = "has finished"
 _POLL_S = 0.5  # how often timeouts are looked at; arrivals wake the waiters at once
-_REPORT_AFTER_S = 3.0
-
-
-@dataclass(eq=False)
-class Stream:
-    """One open stream of a party; compared by identity."""
-
-    party: str
-    era: int
-    gone: bool = False
-
-
-class Closed(Exception):
-    """The label party ends the session, or goes back in it; `reason` names a value of the wire's Reason."""
-
-    def __init__(self, reason: str, party: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.party = party
-
-
-class StreamGone(Exception):
-    """This stream has ended or was replaced by a newer one."""
 
 
 class Exchange(Generic[In, Out]):
@@ -57,17 +37,24 @@ class Exchange(Generic[In, Out]):
 
     Args:
         parties: who must hand in at each number.
-        report: told in words when the training loop has to wait.
+        report: told again and again for whom the training loop waits, and of nobody when it goes on.
+        returned: told of a party that was lost and is back.
     """
 
-    def __init__(self, parties: Sequence[str], timeouts: Timeouts, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        parties: Sequence[str],
+        timeouts: Timeouts,
+        report: Callable[[Sequence[Wait]], None],
+        returned: Callable[[str], None] = lambda party: None,
+    ) -> None:
         self._parties = tuple(parties)
         self._timeouts = timeouts
         self._report = report
+        self._returned = returned
         self._changed = threading.Condition()
         self._streams: dict[str, Stream] = {}
         self._open: set[Stream] = set()
-        self._arrived_at: dict[str, float] = {}
         self._lost_at: dict[str, float] = {}
         self._left: dict[str, str] = {}
         self._inbox: dict[str, tuple[int, In]] = {}
@@ -78,20 +65,32 @@ class Exchange(Generic[In, Out]):
         self._confirmed = False
         self._finishing = 0  # calls of parties that have finished
 
+    @property
+    def connected(self) -> int:
+        """How many parties have an open stream."""
+        return len(self._streams)
+
+    @property
+    def unanswered(self) -> int:
+        """How many parties have handed in what has no answer yet."""
+        with self._changed:
+            return sum(number > self._outbox.get(party, (-1,))[0] for party, (number, _) in self._inbox.items())
+
     # The streams' side.
 
-    def arrive(self, party: str) -> Stream:
+    def arrive(self, party: str, peer: str = "") -> Stream:
         """A stream of `party` opens; an older one is fenced off. Where the session ends, `submit` says so."""
         with self._changed:
-            stream = Stream(party, self._era)
+            stream = Stream(party, self._era, peer)
             if older := self._streams.get(party):
                 older.gone = True
             self._streams[party] = stream
             self._open.add(stream)
-            self._arrived_at[party] = time.monotonic()
-            self._lost_at.pop(party, None)
+            was_lost = self._lost_at.pop(party, None) is not None
             self._left.pop(party, None)
             self._changed.notify_all()
+        if was_lost:
+            self._returned(party)
         return stream
 
     def depart(self, stream: Stream) -> None:
@@ -110,7 +109,7 @@ class Exchange(Generic[In, Out]):
             if self._closed:
                 raise self._closed
             if self._streams.get(stream.party) is not stream:
-                raise OrderError("a newer stream of this party has taken over")
+                raise StreamGone
             self._require_era(stream, number)
             self._inbox[stream.party] = (number, item)
             self._changed.notify_all()
@@ -128,18 +127,20 @@ class Exchange(Generic[In, Out]):
                     return answer
                 if self._closed:
                     raise self._closed
+                if stream.gone:  # before anything else: who was replaced must not begin again, and replace the other
+                    raise StreamGone
                 if number == 0 and answered > 0:
                     self._roll_back()
                 self._require_era(stream, number)
-                if stream.gone:
-                    raise StreamGone
                 self._changed.wait(_POLL_S)
 
-    def leave(self, party: str, reason: str) -> None:
-        """The party says that it ends, and why."""
+    def leave(self, party: str, reason: str, peer: str = "") -> None:
+        """The party says that it ends, and why. Another process of that name, which was refused, ends nothing."""
         with self._changed:
-            self._left[party] = reason
-            self._changed.notify_all()
+            stream = self._streams.get(party)
+            if stream is None or stream.peer == peer:
+                self._left[party] = reason
+                self._changed.notify_all()
 
     def finishing(self) -> None:
         """A party that has finished calls; `finishing_ended` follows when it has its answer."""
@@ -184,16 +185,13 @@ class Exchange(Generic[In, Out]):
             RolledBack: go on with number 0.
         """
         began = time.monotonic()
-        reported = False
         with self._changed:
             while missing := [p for p in self._parties if self._inbox.get(p, (-1,))[0] != number]:
                 self._require_training(number)
-                for party in missing:
-                    self._raise_if_hopeless(party, number, began)
-                if not reported and time.monotonic() - began > _REPORT_AFTER_S:
-                    self._report(f"waiting for {', '.join(missing)}{f' at step {number}' if number else ''}")
-                    reported = True
+                waits = [self._wait_for(party, number, began) for party in missing]
+                self._report(waits)
                 self._changed.wait(_POLL_S)
+            self._report(())
             return {party: self._inbox[party][1] for party in self._parties}
 
     def publish(self, number: int, answers: Mapping[str, Out]) -> None:
@@ -207,19 +205,23 @@ class Exchange(Generic[In, Out]):
                 self._outbox[party] = (number, answer)
             self._changed.notify_all()
 
-    def await_finish(self) -> list[str]:
-        """Wait until every party has said that it finished; returns those that did not, after a while."""
-        deadline = time.monotonic() + self._timeouts.reconnect_s
+    def await_finish(self) -> dict[str, str]:
+        """Wait until every party has said that it finished; returns which did not, and why, after a while."""
+        began = time.monotonic()
+        deadline = began + self._timeouts.reconnect_s
         with self._changed:
             while missing := [p for p in self._parties if self._left.get(p) != FINISHED]:
                 self._require_training(1)
-                if any(p in self._left for p in missing):
-                    break
+                if ended := {p: self._left[p] for p in missing if p in self._left}:
+                    return ended
                 lost = all(p in self._lost_at for p in missing)
-                if time.monotonic() > (deadline if lost else deadline + self._timeouts.stall_s):
+                end = deadline if lost else deadline + self._timeouts.stall_s
+                if time.monotonic() > end:
                     break
+                self._report([Wait(p, "has not confirmed the last step", end - began, began) for p in missing])
                 self._changed.wait(_POLL_S)
-            return missing
+            self._report(())
+            return dict.fromkeys(missing, "was lost")
 
     def confirm(self) -> None:
         """The results are written: let the parties that have finished go."""
@@ -251,18 +253,22 @@ class Exchange(Generic[In, Out]):
         if number > 0 and not (self._training and stream.era == self._era):
             raise Closed("ROLLBACK", "")
 
-    def _raise_if_hopeless(self, party: str, number: int, began: float) -> None:
+    def _wait_for(self, party: str, number: int, began: float) -> Wait:
+        """How things stand with a party that has not handed in `number`; PeerError where it is waited for no more."""
         limits, at = self._timeouts, f"at step {number}" if number else "before the first step"
-        now = time.monotonic()
         if party in self._left:
             raise PeerError(f"party {party!r} {self._left[party]} {at}", party)
-        if party in self._streams:
-            if now - max(began, self._arrived_at[party]) > limits.stall_s:
-                raise PeerError(f"party {party!r} is connected but sent nothing for {limits.stall_s:g} s {at}", party)
+        if stream := self._streams.get(party):
+            if number and stream.came_at - began > limits.stall_s + limits.reconnect_s:
+                raise PeerError(f"party {party!r} came back again and again {at}, but its activation never came", party)
+            wait = Wait(party, f"silent {at}", limits.stall_s, max(began, stream.heard_at))
+            end = f"is connected but sent nothing for {limits.stall_s:g} s {at}"
         elif party in self._lost_at:
-            if now - self._lost_at[party] > limits.reconnect_s:
-                raise PeerError(
-                    f"party {party!r} was lost {at} and did not come back within {limits.reconnect_s:g} s", party
-                )
-        elif now - began > limits.connect_s:
-            raise PeerError(f"party {party!r} did not connect within {limits.connect_s:g} s", party)
+            wait = Wait(party, f"lost {at}", limits.reconnect_s, self._lost_at[party])
+            end = f"was lost {at} and did not come back within {limits.reconnect_s:g} s"
+        else:
+            wait = Wait(party, "not there yet", limits.connect_s, began)
+            end = f"did not connect within {limits.connect_s:g} s"
+        if wait.left == 0:
+            raise PeerError(f"party {party!r} {end}", party)
+        return wait

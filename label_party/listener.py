@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from concurrent import futures
 
 import grpc
@@ -12,9 +13,12 @@ from cutlayer.common.channel import server_options
 from cutlayer.common.config import Job, LabelPartySection
 from cutlayer.common.errors import ConfigError
 from cutlayer.common.tls import OwnCertificate, server_credentials
+from cutlayer.label_party.door import Door
 from cutlayer.label_party.server import LabelPartyServicer
 from cutlayer.v1 import training_pb2, training_pb2_grpc
 
+_CONNECTIONS = 1000  # at a time
+_FILES = 256  # that the label party must still be able to open
 SERVICE = training_pb2.DESCRIPTOR.services_by_name["LabelPartyService"].full_name
 
 
@@ -33,13 +37,15 @@ class Listener:
         servicer: LabelPartyServicer,
         own: OwnCertificate | None,
     ) -> None:
-        workers = 3 * len(job.parties) + 5  # a stream, its successor, Leave; and some for health
+        parties = len(job.parties)
         frame_bytes = max(job.limits(party).frame_bytes for party in job.parties)
+        self._door = servicer.door
         self._health = health.HealthServicer()
         self._server = grpc.server(
-            futures.ThreadPoolExecutor(workers),
-            options=server_options(frame_bytes, section.timeouts),
-            maximum_concurrent_rpcs=workers,
+            futures.ThreadPoolExecutor(Door.threads(parties)),
+            interceptors=[self._door],
+            options=server_options(frame_bytes, section.timeouts, _room_for_connections()),
+            maximum_concurrent_rpcs=Door.backlog(parties),
         )
         training_pb2_grpc.add_LabelPartyServiceServicer_to_server(servicer, self._server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -67,7 +73,18 @@ class Listener:
         """End at once; the exchange has said goodbye before."""
         self._health.enter_graceful_shutdown()
         self._server.stop(grace=0).wait()
+        self._door.close()
 
     def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for service in ("", SERVICE):
             self._health.set(service, status)
+
+
+def _room_for_connections() -> int:
+    """How many connections leave enough file descriptors for results and checkpoints."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _CONNECTIONS + _FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return _CONNECTIONS if soft == resource.RLIM_INFINITY else min(_CONNECTIONS, max(soft - _FILES, soft // 4))

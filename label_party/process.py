@@ -21,9 +21,11 @@ from cutlayer.common.certificates import Identity
 from cutlayer.common.checkpoints import CheckpointOwner, CheckpointStore
 from cutlayer.common.config import LABEL_PARTY, RunFile
 from cutlayer.common.datasets import load_table
-from cutlayer.common.errors import AlignmentError, ConfigError, CutlayerError, Interrupted, PeerError, RolledBack
+from cutlayer.common.errors import AlignmentError, ConfigError, Interrupted, PeerError, RolledBack, is_lasting
+from cutlayer.common.fields import given_address
 from cutlayer.common.files import DirectoryLock, load_secret, private_folder, write_atomically, write_json
 from cutlayer.common.labels import Labels, read_labels, require_classes
+from cutlayer.common.metrics import served
 from cutlayer.common.models import save_model
 from cutlayer.common.process import peak_rss_bytes, run_party
 from cutlayer.common.run_state import RunState
@@ -34,6 +36,7 @@ from cutlayer.common.tls import OwnCertificate, own_certificate
 from cutlayer.label_party.answered import AnsweredActivations
 from cutlayer.label_party.exchange import Exchange
 from cutlayer.label_party.listener import Listener
+from cutlayer.label_party.metrics import LabelPartyMetrics
 from cutlayer.label_party.peers import admit_anyone, admit_by_certificate
 from cutlayer.label_party.results import RunFigures, run_record, summary_record
 from cutlayer.label_party.row_messages import HeldRows
@@ -73,11 +76,16 @@ class LabelParty:
         self._job = run_file.job
         self._section = run_file.label_section()
         self._out = out
-        self._listen = listen or self._section.listen
+        self._listen = given_address("--listen", listen) or self._section.listen
         self._folder = private_folder(out / LABEL_PARTY)
-        display = make_display(events)
+        self._metrics = LabelPartyMetrics(self._job.name, LABEL_PARTY)
         self._telemetry = Telemetry(
-            LABEL_PARTY, self._folder, display, metrics_file=out / "metrics.jsonl", tensorboard=True
+            LABEL_PARTY,
+            self._folder,
+            make_display(events),
+            metrics_file=out / "metrics.jsonl",
+            tensorboard=True,
+            prometheus=self._metrics,
         )
         owner = CheckpointOwner(LABEL_PARTY, self._job.digest().hex())
         self._store = CheckpointStore(self._folder, owner, self._job.checkpoint.keep, self._telemetry.warning)
@@ -92,16 +100,21 @@ class LabelParty:
             if self._state.finished:
                 self._telemetry.done(f"this run is finished; results are in {self._out}")
                 return
-            self._state.begin()
-            with closing(AnsweredActivations(self._folder / "answered")) as answered:
+            if warning := self._state.begin(self._section.threads):
+                self._telemetry.warning(warning)
+            endpoint = served(self._metrics, self._section.metrics, "label_party.metrics.listen", self._telemetry.info)
+            with endpoint, closing(AnsweredActivations(self._folder / "answered")) as answered:
                 self._serve(answered)
 
     def _serve(self, answered: AnsweredActivations) -> None:
         secret = self._section.shared_secret()
-        exchange: PartyExchange = Exchange(self._job.parties, self._section.timeouts, self._telemetry.info)
+        exchange: PartyExchange = Exchange(
+            self._job.parties, self._section.timeouts, self._telemetry.waiting, self._telemetry.reconnected
+        )
+        self._metrics.watch(lambda: exchange.connected, lambda: exchange.unanswered)
         own = self._own_certificate()
         admit = admit_anyone if own is None else admit_by_certificate(self._job.name)
-        servicer = LabelPartyServicer(self._job, exchange, secret, self._telemetry, answered, admit)
+        servicer = LabelPartyServicer(self._job, exchange, secret, self._telemetry, answered, admit, self._store.found)
         server = Listener(self._job, self._section, self._listen, servicer, own)
         try:
             self._telemetry.listening(server.address)
@@ -121,7 +134,9 @@ class LabelParty:
     def _own_certificate(self) -> OwnCertificate | None:
         owner = Identity(self._job.name, LABEL_PARTY)
         warn = self._telemetry.warning
-        return own_certificate(self._section, owner, "label_party.listen", self._listen, warn)
+        own = own_certificate(self._section, owner, "label_party.listen", self._listen, warn)
+        self._metrics.certificate(own)
+        return own
 
     def _agree_and_train(
         self, exchange: PartyExchange, servicer: LabelPartyServicer, table: Table, labels: Labels, secret: bytes
@@ -131,17 +146,24 @@ class LabelParty:
             rows, held, resume_step = self._agree_on_rows(exchange, table, labels, secret)
             checkpoint = self._store.load(resume_step) if resume_step else None
             training = self._prepare(table, labels, rows)
-            walk = Walk(self._job, exchange, servicer, training, self._store, self._telemetry, checkpoint)
+            walk = Walk(
+                self._job, exchange, servicer, training, self._store, self._telemetry, self._metrics, checkpoint
+            )
             self._store.drop_after(resume_step)
             servicer.open_training(training.schedule, rows, walk.links)
             self._walk = walk
             exchange.publish(0, held)
             walk.run()
-            if missing := exchange.await_finish():
-                self._telemetry.warning(f"{', '.join(missing)} did not confirm the last step")
+            missing = exchange.await_finish()
         except RolledBack:
             return False
         self._write_results(training, walk.figures, servicer, table, rows)
+        for party, why in missing.items():
+            raise PeerError(
+                f"party {party!r} {why} after the last step, and its results may be missing; those of the label party "
+                "are written. Start every party again with its --out DIR: no step is repeated",
+                party,
+            )
         self._state.finish()
         exchange.confirm()
         exchange.close("FINISHED")
@@ -188,6 +210,8 @@ class LabelParty:
         self._store.of_rows(rows.digest)
         if resume_step := common_step(self._store, others):
             self._telemetry.info(f"all parties go on after step {resume_step}")
+        elif self._store.found():
+            self._telemetry.warning("no checkpoint is held by all parties: all begin at step 1 again")
         held = {party: replace(one, resume_step=resume_step) for party, one in held.items()}
         return replace(rows, order=np.flatnonzero(labels.keep)[rows.order]), held, resume_step
 
@@ -220,6 +244,7 @@ class LabelParty:
         table: Table,
         rows: CommonRows,
     ) -> None:
+        self._telemetry.sync()
         save_model(self._folder / "model", training.models)
         ids = np.asarray(table.ids, dtype=object)[rows.order]
         _write_table(
@@ -245,4 +270,4 @@ def _farewell(error: BaseException) -> tuple[str, str] | None:
         return "STOPPED", ""
     if isinstance(error, PeerError):
         return "PARTY_LOST", error.party
-    return ("FAILED", "") if isinstance(error, CutlayerError | OSError) else None
+    return ("FAILED", "") if is_lasting(error) else None

@@ -93,6 +93,8 @@ class RunFigures:
             eta_seconds=self.seconds / step.number * (schedule.steps - step.number),
             leak=self.leak,
             test_auc=self.utility.get("test_auc"),
+            kind=step.kind,
+            rows=len(step.rows),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -26,29 +27,54 @@ class HeldRows:
     resume_step: int = 0
 
 
+def read_announcement(requests: Iterator[training_pb2.AlignRowsRequest], secret: bytes) -> training_pb2.IdDigests:
+    """The first chunk of a party's id digests: it says how many there are, and that the party has the secret.
+
+    Raises:
+        FrameError: it is malformed. SkewError: another secret.
+    """
+    first = _next_chunk(requests)
+    if not 1 <= first.total <= MAX_ROWS:
+        raise FrameError(f"{first.total} rows announced, expected 1 to {MAX_ROWS}")
+    if not hmac.compare_digest(first.secret_check, alignment.secret_check(secret)):
+        raise SkewError("the parties' shared secrets for row ids differ: set the same `id_secret` on both sides")
+    return first
+
+
 def read_ids(
-    requests: Iterator[training_pb2.AlignRowsRequest], secret: bytes, durable_steps: tuple[int, ...]
+    first: training_pb2.IdDigests,
+    requests: Iterator[training_pb2.AlignRowsRequest],
+    durable_steps: tuple[int, ...],
 ) -> PartyIds:
-    """A party's sorted id digests, checked before memory is committed to them."""
-    data, total, form = bytearray(), None, alignment.IdForm.TEXT
-    while total is None or len(data) < total * alignment.DIGEST_BYTES:
-        request = next(requests, None)
-        if request is None or request.WhichOneof("message") != "ids":
-            raise FrameError("expected id digests")
-        if total is None:
-            total, form = request.ids.total, form_of(request.ids.form)
-            if not 1 <= total <= MAX_ROWS:
-                raise FrameError(f"{total} rows announced, expected 1 to {MAX_ROWS}")
-            if request.ids.secret_check != alignment.secret_check(secret):
-                raise SkewError(
-                    "the parties' shared secrets for row ids differ: set the same `id_secret` on both sides"
-                )
-        elif not request.ids.digests:
+    """A party's sorted id digests; they take the memory that has come, not what is announced.
+
+    Args:
+        first: what `read_announcement` gave.
+
+    Raises:
+        FrameError: more or less than announced, or not in ascending order without repetition.
+    """
+    size = first.total * alignment.DIGEST_BYTES
+    data = bytearray(_fitting(first.digests, size))
+    while len(data) < size:
+        chunk = _next_chunk(requests).digests
+        if not chunk:
             raise FrameError("an empty chunk of id digests")
-        data += request.ids.digests
-        if len(data) > total * alignment.DIGEST_BYTES:
-            raise FrameError("more id digests than announced")
-    return PartyIds(alignment.digests_from_wire(bytes(data)), form, durable_steps)
+        data += _fitting(chunk, size - len(data))
+    return PartyIds(alignment.digests_from_wire(data), form_of(first.form), durable_steps)
+
+
+def _next_chunk(requests: Iterator[training_pb2.AlignRowsRequest]) -> training_pb2.IdDigests:
+    request = next(requests, None)
+    if request is None or request.WhichOneof("message") != "ids":
+        raise FrameError("expected id digests")
+    return request.ids
+
+
+def _fitting(chunk: bytes, size: int) -> bytes:
+    if len(chunk) > size:
+        raise FrameError("more id digests than announced")
+    return chunk
 
 
 def held_frames(held: HeldRows) -> Iterator[training_pb2.AlignRowsResponse]:

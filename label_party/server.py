@@ -6,16 +6,17 @@ waits, and sends what the loop released.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import grpc
 
 from cutlayer.common.config import Job
-from cutlayer.common.errors import CutlayerError, FrameError, NotAllowedError
+from cutlayer.common.errors import FrameError, NotAllowedError
+from cutlayer.common.handshake import difference_of_releases
+from cutlayer.common.job_keys import JobKeys
 from cutlayer.common.schedule import Schedule
 from cutlayer.common.session import (
     AnswerAgain,
@@ -29,16 +30,18 @@ from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.tensors import MatrixReader, matrices_digest, to_matrices
 from cutlayer.common.wire import greeting_of
 from cutlayer.label_party.answered import AnsweredActivations
-from cutlayer.label_party.exchange import Closed, Exchange, Stream, StreamGone
+from cutlayer.label_party.boundary import Boundary
+from cutlayer.label_party.door import Door
+from cutlayer.label_party.exchange import Closed, Exchange, Stream
 from cutlayer.label_party.links import Frames, Link, SavedLink
+from cutlayer.label_party.newest import Newest
 from cutlayer.label_party.peers import Admission, admit_anyone
-from cutlayer.label_party.row_messages import HeldRows, held_frames, read_ids
+from cutlayer.label_party.row_messages import HeldRows, held_frames, read_announcement, read_ids
 from cutlayer.label_party.rows import CommonRows, PartyIds
-from cutlayer.label_party.train_messages import answer_frames, goodbye, welcome
+from cutlayer.label_party.same_run import SameRun
+from cutlayer.label_party.train_messages import activation_of, answer_frames, goodbye, hello_from, welcome
 from cutlayer.label_party.training import Received, Release
 from cutlayer.v1 import session_pb2, training_pb2, training_pb2_grpc
-
-_REFUSED = "the label party ended the session; its own log says why"
 
 PartyExchange = Exchange[PartyIds | Received, HeldRows | Frames]
 
@@ -49,6 +52,7 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
     Args:
         secret: the shared secret of the row ids.
         answered: the activations that were answered, also before the session went back.
+        saved_steps: of the label party's own checkpoints, whole or not.
         admit: raises unless the peer of a call may be the party that it says it is.
     """
 
@@ -60,13 +64,19 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         telemetry: Telemetry,
         answered: AnsweredActivations,
         admit: Admission = admit_anyone,
+        saved_steps: Callable[[], Sequence[int]] = tuple,
     ) -> None:
         self._job = job
         self._exchange = exchange
         self._secret = secret
+        self._job_keys = JobKeys.of(job.model_dump(mode="json"), secret)
         self._telemetry = telemetry
         self._answered = answered
+        self._same_run = SameRun(answered, saved_steps)
         self._admit = admit
+        self._boundary = Boundary(telemetry)
+        self.door = Door()
+        self._newest = Newest()
         self._schedule: Schedule | None = None
         self.links: dict[str, Link] = {}
 
@@ -120,49 +130,64 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         self, request_iterator: Iterator[training_pb2.AlignRowsRequest], context: grpc.ServicerContext
     ) -> Iterator[training_pb2.AlignRowsResponse]:
         """Takes a party's id digests; answers which of them all parties hold."""
-        with self._boundary(context):
-            greeting = self._greeting(_first(request_iterator), context)
+        metrics = self._telemetry.prometheus
+        with self._boundary.around(context):
+            greeting = self._greeting(hello_from(request_iterator), context)
             check_terms(greeting, self._terms(greeting.party, None, None))
-            # Before the stream takes over: who lacks the secret must neither end the stream of the true party nor
-            # send the session back.
-            ids = read_ids(request_iterator, self._secret, greeting.durable_steps)
-            with self._stream(greeting.party, context) as stream:
+            # Before the stream takes over: who lacks the secret, or comes with another folder, must neither end the
+            # stream of the true party nor send the session back.
+            requests = metrics.received_from(greeting.party, request_iterator)
+            first = read_announcement(requests, self._secret)
+            self._same_run.require(greeting.party, greeting.durable_steps)
+            self.door.admit(context, greeting.party)
+            with self.door.reading_rows(context):
+                ids = read_ids(first, requests, greeting.durable_steps)
+            with self._stream(greeting, context) as stream:
                 self._telemetry.info(f"{greeting.party} has connected (version {greeting.package_version})")
+                if difference := difference_of_releases(greeting.party, greeting.package_version):
+                    self._telemetry.warning(difference)
                 self._exchange.submit(stream, 0, ids)
                 held = self._exchange.wait_answer(stream, 0)
                 assert isinstance(held, HeldRows)
-                yield from held_frames(held)
-                for _ in request_iterator:  # the party keeps this stream open until it trains, to be seen alive
+                yield from metrics.sent_to(greeting.party, held_frames(held))
+                for _ in requests:  # the party keeps this stream open until it trains, to be seen alive
                     raise FrameError("unexpected message after the id digests")
 
     def Train(
         self, request_iterator: Iterator[training_pb2.TrainRequest], context: grpc.ServicerContext
     ) -> Iterator[training_pb2.TrainResponse]:
         """Takes one activation after another; answers each with what the training loop released."""
-        with self._boundary(context):
-            greeting = self._greeting(_first(request_iterator), context)
+        metrics = self._telemetry.prometheus
+        with self._boundary.around(context):
+            greeting = self._greeting(hello_from(request_iterator), context)
             link = self._link(greeting)
             if link is None:
                 yield training_pb2.TrainResponse(goodbye=goodbye(Closed("ROLLBACK", "")))
                 return
             with link.lock:  # before the stream takes over: who is refused must not end the stream of the true party
                 next_step = link.session.on_greeting(greeting)
-            with self._stream(greeting.party, context) as stream:
+            self.door.admit(context, greeting.party)
+            with self._stream(greeting, context) as stream:
                 try:
                     yield training_pb2.TrainResponse(welcome=welcome(next_step))
-                    for frame in request_iterator:
-                        yield from self._on_activation(link, stream, frame, request_iterator)
+                    requests = metrics.received_from(greeting.party, request_iterator)
+                    for frame in requests:
+                        answers = self._on_activation(link, stream, frame, requests)
+                        yield from metrics.sent_to(greeting.party, answers)
                 except Closed as closed:
                     yield training_pb2.TrainResponse(goodbye=goodbye(closed))
 
     def Leave(self, request: training_pb2.LeaveRequest, context: grpc.ServicerContext) -> training_pb2.LeaveResponse:
         """Notes that a party ends."""
-        with self._boundary(context):
+        with self._boundary.around(context):
             greeting = self._greeting(request.hello, context)
             check_terms(greeting, self._terms(greeting.party, None, None))
+            with self._newest.admitting(greeting):
+                self.door.admit(context, greeting.party)
             if request.goodbye.reason == session_pb2.REASON_FINISHED:
                 return self._await_the_others(greeting.party, context)
-            self._exchange.leave(greeting.party, _LEAVING.get(request.goodbye.reason, "has failed"))
+            reason = _LEAVING.get(request.goodbye.reason, "has failed")
+            self._exchange.leave(greeting.party, reason, context.peer())
         return training_pb2.LeaveResponse()
 
     def _await_the_others(self, party: str, context: grpc.ServicerContext) -> training_pb2.LeaveResponse:
@@ -186,8 +211,8 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         frame: training_pb2.TrainRequest,
         more: Iterator[training_pb2.TrainRequest],
     ) -> Iterator[training_pb2.TrainResponse]:
-        first = _activation(frame)
-        reader = self._read_matrix(link, first, more)
+        first = activation_of(frame)
+        reader = self._read_matrix(link, stream, first, more)
         received = Received(reader.tensor(), reader.digest())
         with link.lock:
             outcome = link.session.on_activation(
@@ -202,6 +227,7 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
             return
         if isinstance(outcome, Compute):
             link.traffic.activations += reader.payload_bytes
+            link.traffic.overhead += first.ByteSize() - len(first.matrix.data)
         self._exchange.submit(stream, first.step, received)  # again where an earlier stream broke off before it could
         frames = self._exchange.wait_answer(stream, first.step)
         assert isinstance(frames, list)
@@ -218,7 +244,7 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         return frames
 
     def _read_matrix(
-        self, link: Link, first: training_pb2.Activation, more: Iterator[training_pb2.TrainRequest]
+        self, link: Link, stream: Stream, first: training_pb2.Activation, more: Iterator[training_pb2.TrainRequest]
     ) -> MatrixReader:
         assert self._schedule is not None
         with link.lock:
@@ -227,10 +253,10 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         reader = MatrixReader(len(self._schedule.rows_of(first.step)), width, self._job.cut_layer.encoding)
         chunk = first
         while not reader.add(chunk.matrix):
-            chunk = _activation(next(more, training_pb2.TrainRequest()))
+            stream.hear()
+            chunk = activation_of(next(more, training_pb2.TrainRequest()))
             if chunk.step != first.step:
                 raise FrameError(f"a chunk of step {chunk.step} inside step {first.step}")
-        link.traffic.overhead += first.ByteSize() - len(first.matrix.data)
         return reader
 
     def _rows_digest(self, step: int) -> bytes:
@@ -247,7 +273,8 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
     def _terms(self, party: str, rows_count: int | None, rows_digest: bytes | None) -> Terms:
         if party not in self._job.parties:
             raise NotAllowedError("this name is no party of this job; see job.parties")
-        return Terms(party, self._job.digest(), self._job.cut_layer.width_of(party), rows_count, rows_digest)
+        width = self._job.cut_layer.width_of(party)
+        return Terms(party, self._job.digest(), width, rows_count, rows_digest, self._job_keys)
 
     def _link(self, greeting: Greeting) -> Link | None:
         """The link of a party; None where the rows are not aligned (any more), and it must begin with AlignRows."""
@@ -255,32 +282,14 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         return self.links.get(greeting.party)
 
     @contextmanager
-    def _stream(self, party: str, context: grpc.ServicerContext) -> Iterator[Stream]:
-        stream = self._exchange.arrive(party)
+    def _stream(self, greeting: Greeting, context: grpc.ServicerContext) -> Iterator[Stream]:
+        with self._newest.admitting(greeting):
+            stream = self._exchange.arrive(greeting.party, context.peer())
         context.add_callback(lambda: self._exchange.depart(stream))
         try:
             yield stream
         finally:
             self._exchange.depart(stream)
-
-    @contextmanager
-    def _boundary(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """Let errors cross the wire only if their class says so; the rest is for the label party's log."""
-        try:
-            yield
-        except StreamGone:
-            context.abort(grpc.StatusCode.ABORTED, "a newer stream of this party has taken over")
-        except Closed:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, _REFUSED)
-        except grpc.RpcError:  # the peer has ended the stream; there is nobody to answer
-            raise
-        except Exception as error:
-            status = error.wire_status if isinstance(error, CutlayerError) else None
-            if status is None:
-                self._telemetry.error(f"a stream failed: {type(error).__name__}: {error}")
-                context.abort(grpc.StatusCode.INTERNAL, "see the label party's log")
-            self._telemetry.warning(f"refused a message: {error}")
-            context.abort(grpc.StatusCode[status], str(error))
 
 
 _LEAVING = {
@@ -288,17 +297,3 @@ _LEAVING = {
     session_pb2.REASON_STOPPED: "was stopped",
     session_pb2.REASON_FAILED: "has failed",
 }
-
-
-def _first(requests: Iterator[Any]) -> session_pb2.Hello:
-    first = next(requests, None)
-    if first is None or first.WhichOneof("message") != "hello":
-        raise FrameError("the first message of a stream must be Hello")
-    hello: session_pb2.Hello = first.hello
-    return hello
-
-
-def _activation(frame: training_pb2.TrainRequest) -> training_pb2.Activation:
-    if frame.WhichOneof("message") != "activation":
-        raise FrameError(f"expected an activation, got {frame.WhichOneof('message') or 'nothing'}")
-    return frame.activation

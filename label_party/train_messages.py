@@ -1,13 +1,33 @@
-"""The messages of Train, as the label party writes them."""
+"""The messages of Train, as the label party reads and writes them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from cutlayer import __version__
+from cutlayer.common.errors import FrameError
 from cutlayer.common.session import PROTOCOL
 from cutlayer.label_party.exchange import Closed
 from cutlayer.label_party.links import Frames
 from cutlayer.label_party.training import Release
 from cutlayer.v1 import matrix_pb2, session_pb2, training_pb2
+
+
+def hello_from(requests: Iterator[Any]) -> session_pb2.Hello:
+    """The first message of a stream; FrameError unless it is Hello."""
+    first = next(requests, None)
+    if first is None or first.WhichOneof("message") != "hello":
+        raise FrameError("the first message of a stream must be Hello")
+    hello: session_pb2.Hello = first.hello
+    return hello
+
+
+def activation_of(frame: training_pb2.TrainRequest) -> training_pb2.Activation:
+    """The activation in a frame; FrameError where it has none."""
+    if frame.WhichOneof("message") != "activation":
+        raise FrameError(f"expected an activation, got {frame.WhichOneof('message') or 'nothing'}")
+    return frame.activation
 
 
 def answer_frames(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from cutlayer.common.checkpoints import Checkpoint, CheckpointStore
 from cutlayer.common.config import Job
 from cutlayer.common.process import end_requested, whole_step
 from cutlayer.common.schedule import Step
 from cutlayer.common.telemetry import Telemetry
+from cutlayer.label_party.metrics import LabelPartyMetrics
 from cutlayer.label_party.results import Figures, RunFigures
 from cutlayer.label_party.saving import Cadence, content, restore
 from cutlayer.label_party.server import LabelPartyServicer, PartyExchange
@@ -34,6 +36,7 @@ class Walk:
         training: LabelTraining,
         store: CheckpointStore,
         telemetry: Telemetry,
+        metrics: LabelPartyMetrics,
         checkpoint: Checkpoint | None,
     ) -> None:
         self._job = job
@@ -42,17 +45,22 @@ class Walk:
         self.training = training
         self._store = store
         self._telemetry = telemetry
+        self._metrics = metrics
         self._cadence = Cadence(job.checkpoint)
         self.figures, self.links = restore(checkpoint, training) if checkpoint else (RunFigures(), {})
         self._done = self._saved = checkpoint.step if checkpoint else 0
         self._inside_step = False
+        self._ended = self._collected = 0.0  # when the step before ended, and when this one had come
 
     def run(self) -> None:
         """Take every step that is left; RolledBack where a party that was lost has come back."""
         self._telemetry.restart(self.figures.evaluations)
+        self._metrics.begins(self._done)
         schedule = self.training.schedule
+        self._ended = time.monotonic()
         for number in range(self._done + 1, schedule.steps + 1):
             received = {p: r for p, r in self._exchange.collect(number).items() if isinstance(r, Received)}
+            self._collected = time.monotonic()
             with whole_step():
                 self._step(schedule.at(number), received)
         self.figures.stop()
@@ -102,10 +110,15 @@ class Walk:
         began = time.monotonic()
         self._servicer.sync_answered()
         self._store.save(step, *content(self.training, self.figures, self.links))
+        self._metrics.saved(step, time.monotonic() - began)
         self._saved = step
         self._cadence.saved(began)
 
     def _report(self, step: Step, evaluation: Figures | None) -> None:
-        self._telemetry.step(self.figures.progress(step, self.training.schedule, self._job.epochs))
+        before, self._ended = self._ended, time.monotonic()
+        progress = self.figures.progress(step, self.training.schedule, self._job.epochs)
+        seconds, waited = self._ended - before, self._collected - before
+        self._telemetry.step(replace(progress, seconds=seconds, waited=waited))
         if evaluation is not None:
             self._telemetry.evaluation(evaluation)
+            self._metrics.bound(self.training.bound.summary())

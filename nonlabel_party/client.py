@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,21 +14,24 @@ import numpy.typing as npt
 
 from cutlayer import __version__
 from cutlayer.common import alignment
-from cutlayer.common.channel import BROKEN
+from cutlayer.common.channel import is_broken
 from cutlayer.common.errors import AlignmentError, FrameError, PeerError, RolledBack
+from cutlayer.common.handshake import PROCESS_BYTES, difference_of_releases
 from cutlayer.common.history import LinkState
 from cutlayer.common.limits import Limits, Timeouts
-from cutlayer.common.process import end_requested
 from cutlayer.common.session import PROTOCOL, Greeting, NonlabelPartyLink, Terms
+from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.tensors import MatrixReader, matrices_digest
 from cutlayer.common.tls import OwnCertificate
 from cutlayer.common.wire import hello_of
-from cutlayer.nonlabel_party.connection import Connection
-from cutlayer.nonlabel_party.stream import Stream, id_frames, read_held
-from cutlayer.nonlabel_party.watchdog import Watchdog
+from cutlayer.nonlabel_party.answers import read_held, shared_metrics
+from cutlayer.nonlabel_party.line import Line
+from cutlayer.nonlabel_party.refusals import ended, refusal
+from cutlayer.nonlabel_party.stream import Stream, id_frames
 from cutlayer.v1 import matrix_pb2, session_pb2, training_pb2
 
 _REPORT_EVERY_S = 5.0
+_ALIGNING = "while rows were being aligned"
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class LabelPartyClient:
     Args:
         address: host:port of the label party.
         terms: what both sides must mean; without rows until `align` has run.
-        report: told in words when this party has to wait.
+        telemetry: told when this party has to wait, and what crosses the wire.
         own: this party's certificate; None for plaintext.
     """
 
@@ -65,20 +69,20 @@ class LabelPartyClient:
         limits: Limits,
         timeouts: Timeouts,
         encoding: str,
-        report: Callable[[str], None],
+        telemetry: Telemetry,
         own: OwnCertificate | None = None,
     ) -> None:
-        self._address = address
         self._terms = terms
         self._limits = limits
         self._timeouts = timeouts
         self._encoding = encoding
-        self._report = report
-        self._connection = Connection(address, limits.frame_bytes, timeouts, own, report)
-        self._watchdog = Watchdog(end_requested, timeouts.goodbye_s)
+        self._telemetry = telemetry
+        self._line = Line(terms.party, address, limits.frame_bytes, timeouts, telemetry, own)
         self._aligning: Stream | None = None
         self._training: Stream | None = None
         self._link: NonlabelPartyLink | None = None
+        self._process = os.urandom(PROCESS_BYTES)
+        self._calls = itertools.count(1)
         self.traffic = Traffic()
 
     @property
@@ -101,21 +105,21 @@ class LabelPartyClient:
             CertificateError: TLS to the label party cannot work.
         """
         self._forget()
-        lost_at = float("-inf")
+        deadline = self._deadline(self._timeouts.connect_s)
         while True:
-            self._connection.await_label_party(patience_s or self._timeouts.connect_s)
-            opened = time.monotonic()
-            stream = Stream(self._connection.stub.AlignRows, self._watchdog, self._timeouts.connect_s)
+            self._line.await_label_party(patience_s or self._timeouts.connect_s)
+            stream = self._line.stream(self._line.stub.AlignRows, self._timeouts.connect_s, _ALIGNING)
+            self._aligning = stream  # stays open until training begins, so that this party is seen alive
+            stream.opened = time.monotonic()  # it is answered only when all parties are there
             try:
                 greeting = replace(self._greeting(), durable_steps=durable_steps)
                 stream.send(training_pb2.AlignRowsRequest(hello=hello_of(greeting)), *id_frames(own))
-                held, form, resume_step = read_held(stream, len(own.digests))
+                held, form, resume_step = read_held(stream.receive, len(own.digests), durable_steps)
             except grpc.RpcError as error:
-                if opened - lost_at > self._timeouts.reconnect_s:  # not one of a row of attempts that break at once
-                    lost_at = time.monotonic()
-                self._wait_or_give_up(error, "while rows were being aligned", lost_at)
+                self._line.mend(error, stream, deadline, greeted=False)
+                self.traffic.reopened += 1
                 continue
-            self._aligning = stream  # stays open until training begins, so that this party is seen alive
+            self._line.absence.over()
             if not held.any():
                 raise AlignmentError(alignment.explain_no_match(own.form, form, len(own.digests), [], origin))
             return held, resume_step
@@ -135,8 +139,10 @@ class LabelPartyClient:
             PeerError: the label party is lost, has ended the session, or refused a message.
             RolledBack: begin again with `align`.
             CertificateError: the line broke, and TLS cannot bring it back.
+            RefusedError: the label party does not admit this party any more.
         """
         assert self._link is not None
+        when, deadline = f"at step {step}", self._deadline(self._timeouts.stall_s)
         history = self._link.activation(step, matrices_digest(matrices))
         frames = [
             training_pb2.TrainRequest(
@@ -144,18 +150,21 @@ class LabelPartyClient:
             )
             for m in matrices
         ]
-        began, lost_at = time.monotonic(), None
+        began = time.monotonic()
         while True:
             try:
-                stream = self._training or self._open()
+                stream = self._training or self._open(when)
+                stream.when = when
                 stream.send(*frames)
                 answer = self._read_answer(stream, step, rows)
                 self.traffic.wait_seconds += time.monotonic() - began
+                self._line.absence.over()
                 return answer
             except grpc.RpcError as error:
-                self._training = None
-                lost_at = lost_at or time.monotonic()
-                self._wait_or_give_up(error, f"at step {step}", lost_at)
+                broken, self._training = self._training, None
+                assert broken is not None
+                self._line.mend(error, broken, deadline, greeted=True)
+                self.traffic.reopened += 1
 
     def applied(self, step: int) -> None:
         """The optimizer step of `step` is done."""
@@ -177,39 +186,37 @@ class LabelPartyClient:
 
         Raises:
             RolledBack: another party could not, or the label party was lost: begin again with `align`.
-            PeerError: the label party has ended the session.
+            PeerError: the label party has ended the session, or says nothing.
         """
-        goodbye = session_pb2.Goodbye(reason=session_pb2.REASON_FINISHED)
-        call = self._connection.stub.Leave.future(
-            training_pb2.LeaveRequest(hello=hello_of(self._greeting()), goodbye=goodbye)
-        )
+        deadline = self._deadline(2 * self._timeouts.stall_s)  # the label party waits for the others, and writes
+        call = self._line.stub.Leave.future(self._leaving("FINISHED"))
         while True:
             try:
                 if call.result(timeout=_REPORT_EVERY_S).again:
                     raise RolledBack
                 return
             except grpc.FutureTimeoutError:
-                self._report("waiting for the other parties to finish")
+                self._telemetry.info("waiting for the other parties to finish")
+                if time.monotonic() > deadline:
+                    call.cancel()
+                    raise PeerError("the label party is connected but did not confirm the last step") from None
             except grpc.RpcError as error:
-                if error.code() in BROKEN:
+                if is_broken(error):
                     raise RolledBack from None
-                raise self._refused(error) from None
+                raise refusal(error, self._terms.party, "after the last step") from None
 
     def leave(self, reason: str) -> None:
         """Tell the label party that this one ends; `reason` is FINISHED, STOPPED or FAILED. Never raises."""
-        goodbye = session_pb2.Goodbye(reason=f"REASON_{reason}")
-        request = training_pb2.LeaveRequest(hello=hello_of(self._greeting()), goodbye=goodbye)
         try:
-            self._connection.stub.Leave(request, timeout=self._timeouts.goodbye_s)
+            early = not self.trains  # then the label party may be about to listen
+            self._line.stub.Leave(self._leaving(reason), timeout=self._timeouts.goodbye_s, wait_for_ready=early)
         except grpc.RpcError:
             return  # it is gone, and that is what it was to be told
 
     def close(self) -> None:
         """End all streams and the connection."""
-        for stream in (self._aligning, self._training):
-            if stream:
-                stream.end()
-        self._connection.close()
+        self._forget()
+        self._line.close()
 
     def _forget(self) -> None:
         """What an earlier attempt of the session has left."""
@@ -220,21 +227,29 @@ class LabelPartyClient:
 
     def _greeting(self) -> Greeting:
         if self._link is not None:
-            return self._link.greeting(__version__)
-        terms = self._terms
-        return Greeting(PROTOCOL, __version__, terms.party, terms.job_digest, terms.cut_width, None, None, 0, b"")
+            greeting = self._link.greeting(__version__)
+        else:
+            greeting = Greeting(PROTOCOL, __version__, applied_step=0, history=b"", **vars(self._terms))
+        return replace(greeting, process=self._process, call=next(self._calls))
 
-    def _open(self) -> Stream:
+    def _leaving(self, reason: str) -> training_pb2.LeaveRequest:
+        goodbye = session_pb2.Goodbye(reason=f"REASON_{reason}")
+        return training_pb2.LeaveRequest(hello=hello_of(self._greeting()), goodbye=goodbye)
+
+    def _deadline(self, for_label_party_s: float) -> float:
+        """Until when to try; the last line that broke may have been waited for in full."""
+        return time.monotonic() + self._line.patience_s(for_label_party_s) + self._timeouts.reconnect_s
+
+    def _open(self, when: str) -> Stream:
         assert self._link is not None
-        limits = self._timeouts  # the label party itself may have to wait for another party this long
-        patience_s = limits.stall_s + limits.reconnect_s + limits.goodbye_s
-        stream = Stream(self._connection.stub.Train, self._watchdog, patience_s)
+        stream = self._training = self._line.stream(self._line.stub.Train, self._timeouts.stall_s, when)
         stream.send(training_pb2.TrainRequest(hello=hello_of(self._greeting())))
         welcome = self._next(stream, "welcome")
         if not welcome.HasField("next_step"):
             raise FrameError("the label party's Welcome has no next_step")
         self._link.on_welcome((welcome.protocol_major, welcome.protocol_minor), welcome.next_step)
-        self._training = stream
+        if difference := difference_of_releases("the label party", welcome.package_version[:64]):
+            self._telemetry.warning(difference)
         if self._aligning:
             self._aligning.end()
             self._aligning = None
@@ -243,6 +258,7 @@ class LabelPartyClient:
     def _read_answer(self, stream: Stream, step: int, rows: int) -> Answer:
         assert self._link is not None
         first = answer = self._next(stream, "answer")
+        self._link.check_answer(first.step)
         reader = None
         if first.HasField("gradient"):
             reader = MatrixReader(rows, self._limits.width, self._encoding)
@@ -250,44 +266,16 @@ class LabelPartyClient:
                 answer = self._next(stream, "answer")
         self._link.on_answer(first.step, first.history, reader.digest() if reader else matrices_digest([]))
         knowledge = first.knowledge if first.HasField("knowledge") else None
-        return Answer(reader, knowledge, {m.name: m.value for m in first.metrics}, first.checkpoint)
+        return Answer(reader, knowledge, shared_metrics(first), first.checkpoint)
 
     def _next(self, stream: Stream, kind: str) -> Any:
         response = stream.receive()
         found = response.WhichOneof("message")
         if found == "goodbye" and response.goodbye.reason == session_pb2.REASON_ROLLBACK:
+            self._line.absence.over()
             raise RolledBack
         if found == "goodbye":
-            ended = _ENDED.get(response.goodbye.reason, "has failed; its log says why")
-            raise PeerError(f"the label party {ended.format(party=response.goodbye.party)}")
+            raise ended(response.goodbye)
         if found != kind:
             raise FrameError(f"expected {kind} from the label party, got {found or 'nothing'}")
         return getattr(response, kind)
-
-    def _wait_or_give_up(self, error: grpc.RpcError, when: str, lost_at: float) -> None:
-        if error.code() not in BROKEN:
-            raise self._refused(error) from None
-        if end_requested():
-            raise PeerError(f"the label party was lost {when}")
-        lost_for = time.monotonic() - lost_at
-        if lost_for > self._timeouts.reconnect_s:
-            raise PeerError(
-                f"the label party at {self._address} was lost {when} "
-                f"and did not come back within {self._timeouts.reconnect_s:g} s"
-            ) from None
-        if lost_for < 0.01:
-            self._report(f"lost the label party {when}; reconnecting")
-        self._connection.after_break()
-        self.traffic.reopened += 1
-        time.sleep(min(0.1 + lost_for, 1.0))
-
-    @staticmethod
-    def _refused(error: grpc.RpcError) -> PeerError:
-        return PeerError(f"the label party refused: {error.details()}")
-
-
-_ENDED = {
-    session_pb2.REASON_FINISHED: "has finished before this party",
-    session_pb2.REASON_STOPPED: "was stopped",
-    session_pb2.REASON_PARTY_LOST: "ended the session: it lost party {party!r}",
-}

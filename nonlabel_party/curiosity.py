@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cutlayer.common.checkpoints import Tensors, below, prefixed
 from cutlayer.common.config import Choice, GrantedKnowledge, Job
-from cutlayer.common.errors import PluginError
+from cutlayer.common.errors import PluginError, StorageError
 from cutlayer.nonlabel_party.attacks import Attack, attacks
 from cutlayer.nonlabel_party.guesses import Guesses
 from cutlayer.nonlabel_party.view import StepView
@@ -38,6 +38,7 @@ class Curiosity:
         self._names = [choice.name for choice in chosen]
         self._folder = folder
         self._running: dict[str, tuple[Attack, Guesses]] = {}
+        self._all_guesses: list[Guesses] = []
         self._start()
 
     def _start(self) -> None:
@@ -47,6 +48,7 @@ class Curiosity:
         for wanted, attack in zip(self._names, made, strict=True):
             name = _free_name(wanted, self._running)
             self._running[name] = (attack, Guesses(self._folder / f"{name}.parquet"))
+        self._all_guesses = [guesses for _, guesses in self._running.values()]
 
     @property
     def awake(self) -> bool:
@@ -64,6 +66,8 @@ class Curiosity:
             attack, guesses = self._running[name]
             try:
                 guesses.add(view.step, attack.observe(view))
+            except StorageError:  # of the guesses: the party must end, not the attack
+                raise
             except Exception as error:
                 self._warn(f"attack {name!r} failed at step {view.step} and is off from now on: {error!r}")
                 del self._running[name]
@@ -96,7 +100,7 @@ class Curiosity:
 
     def clean(self) -> None:
         """Remove what only a run that goes back needs."""
-        for _, guesses in self._running.values():
+        for guesses in self._all_guesses:  # also of attacks that are off
             guesses.drop_parts()
 
 

@@ -17,9 +17,20 @@ from cutlayer.common.certificates import Identity
 from cutlayer.common.checkpoints import CheckpointOwner, CheckpointStore
 from cutlayer.common.config import RunFile
 from cutlayer.common.datasets import load_table
-from cutlayer.common.errors import ConfigError, CutlayerError, Interrupted, PeerError, RolledBack
+from cutlayer.common.errors import (
+    ConfigError,
+    Interrupted,
+    PeerError,
+    RefusedError,
+    ReplacedError,
+    RolledBack,
+    is_lasting,
+)
+from cutlayer.common.fields import given_address
 from cutlayer.common.files import DirectoryLock, private_folder, write_json
 from cutlayer.common.history import LinkState
+from cutlayer.common.job_keys import JobKeys
+from cutlayer.common.metrics import Metrics, served
 from cutlayer.common.models import save_model
 from cutlayer.common.process import end_requested, peak_rss_bytes, run_party, whole_step
 from cutlayer.common.run_state import RunState
@@ -34,7 +45,7 @@ from cutlayer.nonlabel_party.saving import content, restore
 from cutlayer.nonlabel_party.training import BottomTraining
 from cutlayer.nonlabel_party.walk import Walk
 
-_LAST_WORD_S = 15.0  # how long a party that has done all steps waits for a label party that has gone
+_LAST_WORD_S = 15.0  # how long a party that has done all steps waits for a label party that has gone, to start again
 
 
 def command(
@@ -67,8 +78,9 @@ class NonlabelParty:
         self._name = name
         self._section = run_file.nonlabel_section(name)
         self._folder = private_folder(out / name)
-        self._telemetry = Telemetry(name, self._folder, make_display(events))
-        self._address = connect or self._section.connect
+        metrics = Metrics(self._job.name, name)
+        self._telemetry = Telemetry(name, self._folder, make_display(events), prometheus=metrics)
+        self._address = given_address("--connect", connect) or self._section.connect
         owner = CheckpointOwner(name, self._job.digest().hex())
         self._store = CheckpointStore(self._folder, owner, self._job.checkpoint.keep, self._telemetry.warning)
         self._state: RunState
@@ -86,28 +98,36 @@ class NonlabelParty:
             if self._state.finished:
                 self._telemetry.done(f"this run is finished; results are in {self._folder}")
                 return
-            self._state.begin()
-            self._client = self._make_client()
-            try:
-                self._run()
-            except BaseException as error:
-                self._save_on_the_way_out(error)
-                if (reason := _farewell(error)) is not None:
-                    self._client.leave(reason)
-                raise
-            finally:
-                self._client.close()
+            if warning := self._state.begin(self._section.threads):
+                self._telemetry.warning(warning)
+            where = f"nonlabel_parties.{self._name}.metrics.listen"
+            with served(self._telemetry.prometheus, self._section.metrics, where, self._telemetry.info):
+                self._take_part()
+
+    def _take_part(self) -> None:
+        self._client = self._make_client()
+        try:
+            self._run()
+        except BaseException as error:
+            self._save_on_the_way_out(error)
+            if (reason := _farewell(error)) is not None:
+                self._client.leave(reason)
+            raise
+        finally:
+            self._client.close()
 
     def _make_client(self) -> LabelPartyClient:
         owner, where = Identity(self._job.name, self._name), f"nonlabel_parties.{self._name}.connect"
+        own = own_certificate(self._section, owner, where, self._address, self._telemetry.warning)
+        self._telemetry.prometheus.certificate(own)
         return LabelPartyClient(
             self._address,
             self._terms(None, None),
             self._job.limits(self._name),
             self._section.timeouts,
             self._job.cut_layer.encoding,
-            self._telemetry.info,
-            own_certificate(self._section, owner, where, self._address, self._telemetry.warning),
+            self._telemetry,
+            own,
         )
 
     def _run(self) -> None:
@@ -120,21 +140,29 @@ class NonlabelParty:
         own = OwnIds(table.ids, self._section.shared_secret())
         while not self._align_and_train(table, own):
             self._telemetry.info("beginning again: the session goes on from a checkpoint")
-        self._curiosity.clean()
-        self._state.finish()
-        self._telemetry.done(f"finished; results are in {self._folder}")
 
     def _align_and_train(self, table: Table, own: OwnIds) -> bool:
-        """From the rows to the results; False where all have to begin again."""
+        """From the rows to the end; False where all have to begin again."""
         written = (self._folder / "party.json").exists()
+        patience_s = min(_LAST_WORD_S, self._section.timeouts.connect_s) if written else None
         try:
-            held, resume_step = self._client.align(
-                own, table.origin, self._store.steps(), _LAST_WORD_S if written else None
-            )
-        except PeerError:
-            if written:  # this party has done every step, and the label party has gone: nobody needs it any more
-                return True
-            raise
+            held, resume_step = self._client.align(own, table.origin, self._store.steps(), patience_s)
+        except PeerError as error:
+            if not written:
+                raise
+            self._end_alone(error)
+            return True
+        return self._train_to_the_end(table, own, held, resume_step)
+
+    def _end_alone(self, error: PeerError) -> None:
+        """Every step is done and the results are written, but the label party has gone: most likely it has finished."""
+        self._telemetry.warning(f"the label party did not confirm the end: {error}")
+        self._telemetry.done(
+            f"every step is done; results are in {self._folder}. If another party still waits for this one, "
+            "start it again with the same --out"
+        )
+
+    def _train_to_the_end(self, table: Table, own: OwnIds, held: np.ndarray, resume_step: int) -> bool:
         try:
             walk = self._prepare(table, own, held, resume_step)
             self._train(walk)
@@ -142,6 +170,9 @@ class NonlabelParty:
             self._client.finish()
         except RolledBack:
             return False
+        self._state.finish()  # before what going back needs is removed
+        self._curiosity.clean()
+        self._telemetry.done(f"finished; results are in {self._folder}")
         return True
 
     def _prepare(self, table: Table, own: OwnIds, held: np.ndarray, resume_step: int) -> Walk:
@@ -161,6 +192,7 @@ class NonlabelParty:
     def _go_back(self, training: BottomTraining, step: int) -> LinkState | None:
         """Put training and attacks where they stood after `step`; the state of the link then."""
         self._saved = step
+        self._telemetry.prometheus.begins(step)
         self._seconds_before, self._began = 0.0, None
         if step == 0:
             self._curiosity.go_back(0, {}, None)
@@ -185,13 +217,26 @@ class NonlabelParty:
         schedule = walk.schedule
         if self._saved < schedule.steps:
             (self._folder / "party.json").unlink(missing_ok=True)  # it says that every step is done
+        ended, traffic = time.monotonic(), self._client.traffic
         for number in range(self._saved + 1, schedule.steps + 1):
-            step = schedule.at(number)
+            before, waited_before, step = ended, traffic.wait_seconds, schedule.at(number)
             with whole_step():
                 answer = walk.step(step)
                 if answer.checkpoint or end_requested():
                     self._save(walk)
-            self._telemetry.step(Progress(step=number, steps=schedule.steps, epoch=step.epoch, epochs=self._job.epochs))
+            ended = time.monotonic()
+            self._telemetry.step(
+                Progress(
+                    step=number,
+                    steps=schedule.steps,
+                    epoch=step.epoch,
+                    epochs=self._job.epochs,
+                    kind=step.kind,
+                    rows=len(step.rows),
+                    seconds=ended - before,
+                    waited=traffic.wait_seconds - waited_before,
+                )
+            )
             if answer.metrics:
                 self._telemetry.evaluation({"step": number, "epoch": step.epoch, **answer.metrics})
 
@@ -200,8 +245,9 @@ class NonlabelParty:
         return self._seconds_before + (time.monotonic() - self._began if self._began else 0.0)
 
     def _save(self, walk: Walk) -> None:
-        link = self._client.link_state()
+        began, link = time.monotonic(), self._client.link_state()
         self._store.save(link.step, *content(walk, link, self._seconds()))
+        self._telemetry.prometheus.saved(link.step, time.monotonic() - began)
         self._saved = link.step
 
     def _save_on_the_way_out(self, error: BaseException) -> None:
@@ -233,11 +279,16 @@ class NonlabelParty:
 
     def _terms(self, count: int | None, digest: bytes | None) -> Terms:
         job = self._job
-        return Terms(self._name, job.digest(), job.cut_layer.width_of(self._name), count, digest)
+        keys = JobKeys.of(job.model_dump(mode="json"), self._section.shared_secret())
+        return Terms(self._name, job.digest(), job.cut_layer.width_of(self._name), count, digest, keys)
 
 
 def _farewell(error: BaseException) -> str | None:
     """How the label party is told of `error`; None where this process may be started again."""
     if isinstance(error, Interrupted):
         return "STOPPED"
-    return "FAILED" if isinstance(error, CutlayerError | OSError) else None
+    if isinstance(error, RefusedError):  # the label party waits for the right one
+        return None
+    if isinstance(error, ReplacedError):  # who speaks under this name now has not failed
+        return None
+    return "FAILED" if is_lasting(error) else None

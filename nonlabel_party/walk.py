@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from cutlayer.common.checkpoints import Tensors, prefixed
@@ -15,11 +14,12 @@ from cutlayer.common.config import Job
 from cutlayer.common.errors import FrameError
 from cutlayer.common.schedule import Schedule, Step
 from cutlayer.common.tensors import to_matrices
+from cutlayer.nonlabel_party.answers import clean_positive
 from cutlayer.nonlabel_party.client import Answer, LabelPartyClient
 from cutlayer.nonlabel_party.curiosity import Curiosity
 from cutlayer.nonlabel_party.probe import FirstLayerProbe
 from cutlayer.nonlabel_party.training import BottomTraining
-from cutlayer.nonlabel_party.view import CleanPositive, StepView
+from cutlayer.nonlabel_party.view import StepView
 
 
 class Walk:
@@ -79,17 +79,6 @@ class Walk:
             z_Bd=z_Bd.detach().clone(),
             g_Bd=g_Bd.clone(),
             granted=self._granted,
-            clean_positive=_clean_positive(answer, *g_Bd.shape),
+            clean_positive=clean_positive(answer.knowledge, *g_Bd.shape),
             pull_back=(lambda g: probe.pull_back(z_Bd, g)) if probe else None,
         )
-
-
-def _clean_positive(answer: Answer, rows: int, width: int) -> CleanPositive | None:
-    """Granted knowledge, checked like everything from the wire."""
-    knowledge = answer.knowledge
-    if knowledge is None or not knowledge.HasField("positive_row"):
-        return None
-    if knowledge.positive_row >= rows or len(knowledge.clean_gradient) != 4 * width:
-        raise FrameError("the knowledge in the label party's answer does not fit the batch")
-    g_d = np.frombuffer(knowledge.clean_gradient, dtype="<f4").astype(np.float32)
-    return CleanPositive(knowledge.positive_row, torch.from_numpy(g_d))

@@ -19,7 +19,7 @@ from support.threads import Parties, train
 from cutlayer.common.limits import MAX_ROWS
 from cutlayer.v1 import session_pb2, training_pb2, training_pb2_grpc
 
-RUN = changed(BREAST_CANCER, {"job.epochs": 1, "label_party.timeouts": {"reconnect_s": 5, "goodbye_s": 1}})
+RUN = changed(BREAST_CANCER, {"job.epochs": 1, "label_party.timeouts": {"reconnect_s": 60, "goodbye_s": 1}})
 WIDTH = 8
 Code = grpc.StatusCode
 Train = training_pb2.TrainRequest

@@ -25,9 +25,9 @@ SECRET = {"CUTLAYER_ID_SECRET": "shared by a phone call"}
 
 
 @contextmanager
-def training(folder: Path) -> Iterator[Background]:
+def training(folder: Path, run_file: Run = TWO) -> Iterator[Background]:
     """`cutlayer run` in the middle of training."""
-    with Background("run", write(folder, TWO), "--out", folder / "out") as run:
+    with Background("run", write(folder, run_file), "--out", folder / "out") as run:
         run.await_words(TRAINING)
         assert len(run.children()) == 2
         yield run
@@ -53,8 +53,8 @@ def test_killed_supervisor_leaves_no_orphan(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("module", "name"), [("nonlabel_party", "lab"), ("label_party", "label_party")])
-def test_P08_killed_party_ends_the_run(tmp_path: Path, module: str, name: str) -> None:
-    with training(tmp_path) as run:
+def test_P08_killed_party_that_is_not_started_again_ends_the_run(tmp_path: Path, module: str, name: str) -> None:
+    with training(tmp_path, changed(TWO, {"restarts": 0})) as run:
         children = run.children()
         (one,) = (child for child in children if f"cutlayer.{module}" in child.cmdline())
         one.kill()

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from cutlayer.check import check
 from cutlayer.cli import app
-from cutlayer.common.errors import ConfigError, PeerError
+from cutlayer.common.errors import ConfigError, RefusedError
 
 
 class Normalised(nn.Module):
@@ -39,7 +39,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown_section": ({"labelparty": {}}, "labelparty: unknown key"),
     "wrong_type": ({"job.epochs": "many"}, "job.epochs: .*got 'many'"),
     "negative": ({"job.batch_size": -1}, "job.batch_size: .*got -1"),
-    "missing_key": ({"job.epochs": None}, "job.epochs: Field required"),
+    "missing_key": ({"job.epochs": None}, "job.epochs: is missing"),
     "address": ({"label_party.listen": "here"}, "label_party.listen: .*got 'here'"),
     "party_not_in_job": ({"job.parties": ["clinic"]}, "nonlabel_parties.lab is not in job.parties: clinic"),
     "widths_of_a_sum": ({"job.cut_layer.widths": {"lab": 4}}, "widths: a sum needs one width for all; .*concat"),
@@ -181,8 +181,10 @@ def differing(folder: Path, run: Run, changes_at_lab: dict[str, Any]) -> tuple[s
     patience = {"connect_s": 4, "reconnect_s": 1, "goodbye_s": 1}
     run = changed(run, {"label_party.timeouts": patience, "nonlabel_parties.lab.timeouts": patience})
     outcome = Parties(folder, run, at={"lab": changes_at_lab}).wait()
-    assert isinstance(outcome.errors["lab"], PeerError)
-    assert isinstance(outcome.errors["label_party"], PeerError)
+    assert isinstance(outcome.errors["lab"], RefusedError)
+    assert outcome.errors["lab"].exit_code == 2
+    assert "refused a call from 127.0.0.1: " in outcome.log("label_party")
+    assert outcome.error("label_party") == "party 'lab' did not connect within 4 s"  # it has waited for the right one
     return outcome.log("label_party"), outcome.error("lab")
 
 

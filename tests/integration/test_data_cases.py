@@ -87,7 +87,7 @@ def test_one_class_is_the_label_partys_secret(tmp_path: Path) -> None:
     outcome = train(tmp_path, pair(tmp_path, LABEL_IDS, LABEL_IDS, [1] * 60))
     assert isinstance(outcome.errors["label_party"], DataError)
     assert "1 class" in outcome.error("label_party")
-    assert outcome.error("lab") == "the label party refused: the label party ended the session; its own log says why"
+    assert outcome.error("lab") == "the label party ended the session; its own log says why"
     assert "class" not in texts(outcome, ["lab"])
 
 

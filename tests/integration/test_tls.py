@@ -25,6 +25,7 @@ from cutlayer.check import check
 from cutlayer.common.alignment import OwnIds
 from cutlayer.common.certificates import now
 from cutlayer.common.config import RunFile
+from cutlayer.common.displays import PlainDisplay
 from cutlayer.common.errors import CertificateError, PeerError
 from cutlayer.common.files import write_atomically
 from cutlayer.common.limits import Timeouts
@@ -221,14 +222,15 @@ def client_of(
     terms = Terms("lab", TWO.job.digest(), 8, None, None)
     timeouts = Timeouts.model_validate(QUICK | {"connect_s": connect_s})
     own = own or kits.own(folder / "ours", "lab")
-    return LabelPartyClient(address, terms, TWO.job.limits("lab"), timeouts, "float32", print, own)
+    telemetry = Telemetry("lab", folder, PlainDisplay())
+    return LabelPartyClient(address, terms, TWO.job.limits("lab"), timeouts, "float32", telemetry, own)
 
 
 def end_of(client: LabelPartyClient) -> str:
     """What the client says when TLS to the label party cannot work: soon, and as the user's error."""
     began = time.monotonic()
     with pytest.raises(CertificateError) as caught:
-        client.align(OwnIds(["1", "2"], SECRET.encode()), "here")
+        client.align(OwnIds(["1", "2"], SECRET.encode()), "here", ())
     client.close()
     assert caught.value.exit_code == 2
     assert time.monotonic() - began < QUICK["connect_s"] / 2
@@ -345,7 +347,7 @@ def test_nobody_there_is_no_problem_of_tls(folder: Path) -> None:
     assert examine("no-such-host.invalid:1", own) is None
     assert examine("127.0.0.1:99999", own) is None
     with pytest.raises(PeerError, match="no label party at .* within 1 s"):
-        client_of(folder, f"127.0.0.1:{free_port()}", connect_s=1).align(OwnIds(["1"], SECRET.encode()), "here")
+        client_of(folder, f"127.0.0.1:{free_port()}", connect_s=1).align(OwnIds(["1"], SECRET.encode()), "here", ())
 
 
 def test_connections_that_break_are_no_problem_of_tls(folder: Path) -> None:

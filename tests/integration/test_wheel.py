@@ -25,7 +25,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder), "-q"]
     source = folder / "source"  # a build leaves files beside the sources, and takes up what an older one left
-    shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(".*", "build", "runs", "*.egg-info"))
+    shutil.copytree(
+        ROOT,
+        source,
+        symlinks=True,
+        ignore=shutil.ignore_patterns(".*", "build", "runs", "secrets", "wheels", "*.egg-info"),
+    )
     _run(sys.executable, "-m", "pip", "wheel", *options, str(source))
     (built,) = folder.glob("cutlayer-*.whl")
     return built

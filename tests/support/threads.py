@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,6 +70,8 @@ class Parties:
 
     Args:
         connect: makes the address to connect to from the label party's own, for a proxy between them.
+        through: who connects to that; None for all.
+        host: where the label party listens.
         at: for some parties, what is different in their own copy of the run file.
     """
 
@@ -79,6 +81,8 @@ class Parties:
         run: Run,
         *,
         connect: Callable[[str], str] | None = None,
+        through: Collection[str] | None = None,
+        host: str = "127.0.0.1",
         at: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         sections = ["label_party", *(f"nonlabel_parties.{name}" for name in run["nonlabel_parties"])]
@@ -87,9 +91,10 @@ class Parties:
             name: run_files.load(write(folder, changed(run, (at or {}).get(name, {})), f"{name}.yaml"))
             for name in (LABEL_PARTY, *run["job"]["parties"])
         }
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = f"{host}:{free_port()}"
         self.outcome = Outcome(folder / "out")
         self._reachable = connect(self.address) if connect else self.address
+        self._through = through
         self.threads = [threading.Thread(target=self._run, args=(name,), daemon=True) for name in self._files]
         for thread in self.threads:
             thread.start()
@@ -108,7 +113,9 @@ class Parties:
             if name == LABEL_PARTY:
                 LabelParty(run_file, out, self.address, events=False).run()
             else:
-                NonlabelParty(run_file, name, out, self._reachable, events=False).run()
+                direct = self._through is not None and name not in self._through
+                address = self.address if direct else self._reachable
+                NonlabelParty(run_file, name, out, address, events=False).run()
             self.outcome.errors[name] = None
         except BaseException as error:
             self.outcome.errors[name] = error

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cutlayer.check import check
+from cutlayer.common.errors import DataError
 
 RUN_FILE = """
 job: {name: trial, epochs: 1, batch_size: 4, cut_layer: {width: 3}, parties: [lab]}
@@ -112,10 +113,75 @@ def test_rows_without_a_label_that_are_dropped_do_not_match(run_file: Path, caps
     assert "row ids: 14 rows matched" in capsys.readouterr().out
 
 
-def test_parties_without_a_section_are_left_out(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_party_without_a_section_is_a_problem(
+    run_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_file.write_text(run_file.read_text().partition("nonlabel_parties")[0])
+    assert check(run_file) == 2
+    out, err = capsys.readouterr()
+    assert "the file has no `nonlabel_parties.lab` section; `cutlayer run` needs all. For a party on its own" in err
+    assert out.endswith("problems found: 1\n")
+    monkeypatch.setenv("CUTLAYER_ID_SECRET", "ours")
+    assert check(run_file, "label_party") == 0
+
+
+@pytest.mark.parametrize(
+    ("label_party", "lab", "text"),
+    [
+        ("ours", None, "row ids: lab: no `id_secret`, which another party of this file has"),
+        (None, "ours", "row ids: label_party: no `id_secret`, which another party of this file has"),
+        ("ours", "theirs", "row ids: the parties' `id_secret` differ"),
+        ("ours", "ours", None),
+        (None, None, None),
+    ],
+)
+def test_id_secrets_of_one_file_fit_together(
+    run_file: Path, capsys: pytest.CaptureFixture[str], label_party: str | None, lab: str | None, text: str | None
+) -> None:
+    if label_party:
+        edit(run_file, "label: sick}", f"label: sick}}\n  id_secret: {label_party}")
+    if lab:
+        edit(run_file, "attacks: [norm]", f"attacks: [norm]\n    id_secret: {lab}")
+    assert check(run_file) == (2 if text else 0)
+    out, err = capsys.readouterr()
+    assert (text or "no problem found") in out + err
+    assert "ours" not in out + err
+
+
+def test_the_variable_stands_in_for_an_id_secret(run_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    edit(run_file, "attacks: [norm]", "attacks: [norm]\n    id_secret: ours")
+    monkeypatch.setenv("CUTLAYER_ID_SECRET", "ours")
     assert check(run_file) == 0
-    assert "lab: has no section in this file, so it is not checked" in capsys.readouterr().out
+    monkeypatch.setenv("CUTLAYER_ID_SECRET", "theirs")
+    assert check(run_file) == 2
+
+
+def test_two_listeners_at_one_address_are_a_problem(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(run_file, "label: sick}", "label: sick}\n  metrics: {listen: 127.0.0.1:9100}")
+    edit(run_file, "attacks: [norm]", "metrics: {listen: 127.0.0.1:9100}")
+    assert check(run_file) == 2
+    expected = "nonlabel_parties.lab.metrics.listen: 127.0.0.1:9100 is taken by label_party.metrics.listen"
+    assert expected in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_yaml_is_one_problem_in_one_line(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_file.write_text("job: {name: trial\nlabel_party: [")
+    assert check(run_file) == 2
+    out, err = capsys.readouterr()
+    assert out == "problems found: 1\n"
+    assert len(err.splitlines()) == 1
+
+
+def test_a_problem_that_takes_several_lines_is_one(
+    run_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object) -> None:
+        raise DataError("labels.csv: cannot be parsed\nnear the end")
+
+    monkeypatch.setattr("cutlayer.check.load_table", fail)
+    edit(run_file, "attacks: [norm]", "attacks: []")
+    assert check(run_file) == 2
+    assert capsys.readouterr().out.endswith("problems found: 2\n")  # one of each party
 
 
 def test_one_party_on_its_own_host_needs_the_secret_and_its_section(

@@ -85,9 +85,11 @@ def test_examples_are_valid_run_files(file: Path) -> None:
     load(file)
 
 
-def test_the_two_hosts_of_an_example_mean_the_same_job() -> None:
-    folder = ROOT / "examples/default_credit/two-hosts"
-    assert load(folder / "bank.yaml").job.digest() == load(folder / "partner.yaml").job.digest()
+@pytest.mark.parametrize("folder", ["default_credit/two-hosts", "docker/two-party", "docker/three-party"])
+def test_the_parties_files_of_an_example_mean_the_same_job(folder: str) -> None:
+    digests = [load(file).job.digest() for file in (ROOT / "examples" / folder).glob("*.yaml")]
+    assert len(digests) > 1
+    assert len(set(digests)) == 1
 
 
 @pytest.mark.parametrize("section", [Job, CutLayer, LabelPartySection, NonlabelPartySection, Optimizer, Timeouts])

@@ -70,6 +70,9 @@ if how == "finish":
 elif how in ("fail", "refuse"):
     print(f"cutlayer: {name}: no such column\\nwrite another", file=sys.stderr)
     sys.exit(2)
+elif how == "crash":
+    print("cutlayer: internal error, please report: lab: ZeroDivisionError", file=sys.stderr)
+    sys.exit(1)
 elif how == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
 else:
@@ -192,11 +195,33 @@ def test_others_are_not_started_when_the_label_party_does_not_come_up(
     assert [path.name for path in Path("out").iterdir() if path.is_dir()] == ["label_party"]
 
 
-def test_a_killed_party_is_named_with_its_signal(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_party_that_is_killed_again_and_again_ends_the_run_and_is_named(
+    run_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how = commands(label_party="serve", lab="killed", bank="serve")
+    assert local.run(run_file, Path("out"), command=how, grace_s=0.2) == 1
+    out, err = capsys.readouterr()
+    assert err == (
+        "cutlayer: lab was killed by SIGKILL after it had been started again 3 times; its log is out/lab/log\n"
+    )
+    again = [f"lab: was killed by SIGKILL; starting it again ({n} of 3); its log is out/lab/log" for n in (1, 2, 3)]
+    assert [line for line in out.splitlines() if "starting it again" in line] == again
+    assert alive(Path("out")) == []
+
+
+def test_who_is_not_to_be_started_again_is_not(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_file.write_text(run_file.read_text() + "restarts: 0\n")
     how = commands(label_party="serve", lab="killed", bank="serve")
     assert local.run(run_file, Path("out"), command=how, grace_s=0.2) == 1
     assert capsys.readouterr().err == "cutlayer: lab was killed by SIGKILL; its log is out/lab/log\n"
-    assert alive(Path("out")) == []
+
+
+def test_an_internal_error_is_an_accident_and_a_mistake_of_the_user_is_not(
+    run_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for how, restarts in (("crash", 3), ("fail", 0)):
+        local.run(run_file, Path(how), command=commands(label_party="serve", lab=how, bank="serve"), grace_s=0.2)
+        assert capsys.readouterr().out.count("starting it again") == restarts
 
 
 def test_a_party_that_ignores_sigterm_is_killed(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,10 +64,17 @@ def test_digests_that_end_in_zeros_are_told_apart() -> None:
     assert masks[0].tolist() == [False, True, True, False]
 
 
-def test_the_rows_digest_notices_any_change() -> None:
+def test_P12_the_rows_digest_notices_any_change() -> None:
     digests = OwnIds(["a", "b", "c"], SECRET).digests
     variants = [digests, digests[[1, 0, 2]], digests[:2], digests[[0, 1, 1]]]
     assert len({alignment.rows_digest(variant) for variant in variants}) == len(variants)
+
+
+@given(st.permutations(range(7)))
+def test_P12_any_other_order_of_the_same_rows_is_noticed(order: list[int]) -> None:
+    digests = OwnIds([str(number) for number in range(7)], SECRET).digests
+    same = alignment.rows_digest(digests[order]) == alignment.rows_digest(digests)
+    assert same == (order == sorted(order))
 
 
 def test_repeated_ids_are_refused_without_showing_them() -> None:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutlayer.common.errors import UserError
+from cutlayer.common.errors import StorageError, UserError
 from cutlayer.common.files import DirectoryLock, load_secret, private_folder, write_atomically, write_json
 
 HOLD_LOCK = """
@@ -77,7 +77,7 @@ def test_text_is_written_as_utf_8(tmp_path: Path) -> None:
 
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     write_atomically(tmp_path / "file", b"old")
-    with small_files_only(), pytest.raises(OSError, match="too large"):
+    with small_files_only(), pytest.raises(StorageError, match="file: cannot be written .File too large.; raise the"):
         write_atomically(tmp_path / "file", bytes(8192))
     assert (tmp_path / "file").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
@@ -85,7 +85,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> Non
 
 def test_a_rename_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(StorageError, match="taken: cannot be written .Is a directory.; see to this disk"):
         write_atomically(tmp_path / "taken", b"data")
     assert os.listdir(tmp_path) == ["taken"]
 

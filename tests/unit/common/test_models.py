@@ -175,11 +175,11 @@ class TestOptions:
         [
             (Choice(name="resnet"), "unknown bottom model 'resnet'; there are: cnn, linear, mlp, wide_deep"),
             (Choice(name="mlp", width=3), "has no option 'width'; it has: activation, dropout, hidden"),
-            (Choice(name="mlp", hidden=[0]), "option hidden.0: Input should be greater than 0"),
+            (Choice(name="mlp", hidden=[0]), "option hidden.0: expected more than 0"),
             (Choice(name="mlp", dropout=1.0), "option dropout"),
             (
                 Choice(name="mlp", activation="gelu"),
-                "option activation: Input should be 'relu', 'tanh' or 'leaky_relu'",
+                "option activation: expected 'relu', 'tanh' or 'leaky_relu'",
             ),
             (Choice(name="cnn", channels=[]), "option channels"),
         ],

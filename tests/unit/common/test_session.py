@@ -62,7 +62,7 @@ REFUSED: dict[str, tuple[dict[str, object], type[CutlayerError], str]] = {
     ),
     "older major protocol": ({"protocol": (0, 9)}, SkewError, "speaks protocol 0.9, this side 1.0"),
     "party": ({"party": "clinic"}, NotAllowedError, "'clinic' may not use the link of party 'lab'"),
-    "job": ({"job_digest": b"k" * 32}, SkewError, "the `job` sections differ; compare the two files"),
+    "job": ({"job_digest": b"k" * 32}, SkewError, "the `job` sections differ; make that section the same in the run"),
     "cut width": ({"cut_width": 8}, SkewError, "'lab' has 8 numbers a row, the label party 16; see `job.cut_layer`"),
     "rows": ({"rows_count": 454}, SkewError, "'lab' has 454, the label party 455; start all parties again"),
     "row order": (
@@ -213,7 +213,7 @@ def test_a_second_activation_for_a_step_is_refused_and_counted() -> None:
 
 
 @pytest.mark.parametrize("repeat", [False, True])
-def test_an_activation_with_another_history_or_other_rows_changes_nothing(repeat: bool) -> None:
+def test_P12_an_activation_with_another_history_or_other_rows_changes_nothing(repeat: bool) -> None:
     label, lab = links()
     if repeat:
         before = lab.history

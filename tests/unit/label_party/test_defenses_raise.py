@@ -24,7 +24,7 @@ G_BD, Y_B = torch.arange(12.0).reshape(4, 3), torch.tensor([0, 1, 0, 1])
         ("none", {"t": 1}, "defense 'none' has no option 't'; it has: none"),
         ("max_norm", {"scale": 1}, "defense 'max_norm' has no option 'scale'; it has: none"),
         ("iso", {"sigma": 1}, "defense 'iso' has no option 'sigma'; it has: ratio, t"),
-        ("iso", {"t": "much"}, "option t: .*valid number"),
+        ("iso", {"t": "much"}, "option t: expected a number"),
         ("iso", {"t": 1.0, "ratio": 1.0}, "give t or ratio"),
         ("iso", {"t": 0.0}, "t and ratio are numbers above 0"),
         ("iso", {"ratio": -1.0}, "t and ratio are numbers above 0"),
@@ -87,7 +87,7 @@ def fail(g_Bd: Tensor) -> Tensor:
         (lambda g: g.add_(1), "returned the gradient it was given"),
     ],
 )
-def test_what_must_not_leave_does_not(method: Callable[[Tensor], Any], message: str) -> None:
+def test_P18_what_must_not_leave_does_not(method: Callable[[Tensor], Any], message: str) -> None:
     with pytest.raises(DefenseError, match=message):
         Planted(method=method).defend(G_BD.clone(), Y_B, noise=Noise(bytes(32)))
 
@@ -98,7 +98,7 @@ def test_what_may_leave_does() -> None:
 
 @pytest.mark.parametrize("name", ["iso", "max_norm", "marvell"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_gradient_that_is_not_finite_is_not_sent(name: str, value: float) -> None:
+def test_P18_a_gradient_that_is_not_finite_is_not_sent(name: str, value: float) -> None:
     g_Bd = G_BD.clone()
     g_Bd[2, 1] = value
     with pytest.raises(DefenseError, match="not finite"):

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from cutlayer.common.errors import OrderError, PeerError, RolledBack
+from cutlayer.common.errors import PeerError, RolledBack
 from cutlayer.common.limits import Timeouts
+from cutlayer.common.waiting import Wait
 from cutlayer.label_party.exchange import Closed, Exchange, Stream, StreamGone
 
 FAST = Timeouts(connect_s=0.2, reconnect_s=0.2, stall_s=0.2, goodbye_s=0.2)
 PATIENT = Timeouts(connect_s=30, reconnect_s=30, stall_s=30, goodbye_s=5)
 
 
-def make(timeouts: Timeouts = PATIENT, report: Callable[[str], None] = lambda _: None) -> Exchange[str, str]:
+def make(timeouts: Timeouts = PATIENT, report: Callable[[Sequence[Wait]], None] = lambda _: None) -> Exchange[str, str]:
     return Exchange(["lab", "bank"], timeouts, report)
 
 
@@ -67,7 +68,7 @@ def test_a_newer_stream_fences_off_the_older_one() -> None:
     newer = exchange.arrive("lab")
     thread.join(5)
     assert isinstance(outcome[0], StreamGone)
-    with pytest.raises(OrderError, match="newer stream"):
+    with pytest.raises(StreamGone):
         exchange.submit(older, 1, "late")
     exchange.depart(older)
     exchange.submit(newer, 1, "z")
@@ -125,16 +126,52 @@ def test_finish_is_awaited_and_the_missing_are_named() -> None:
     exchange = make(FAST)
     exchange.depart(exchange.arrive("bank"))
     exchange.leave("lab", "has finished")
-    assert exchange.await_finish() == ["bank"]
+    assert exchange.await_finish() == {"bank": "was lost"}
 
 
-def test_waiting_is_reported_once_with_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr("cutlayer.label_party.exchange._REPORT_AFTER_S", 0.0)
-    exchange = make(Timeouts(connect_s=1.2), said.append)
-    with pytest.raises(PeerError):
-        exchange.collect(2)
-    assert said == ["waiting for lab, bank at step 2"]
+def test_waiting_is_reported_with_names_and_reasons() -> None:
+    told: list[Sequence[Wait]] = []
+    exchange = make(Timeouts(connect_s=30, reconnect_s=20, stall_s=10), told.append)
+    exchange.depart(exchange.arrive("bank"))
+    thread, outcome = in_thread(lambda: exchange.collect(2))
+    while not told:
+        time.sleep(0.01)
+    lab, bank = told[0]
+    assert [(wait.peer, wait.why, wait.limit_s) for wait in (lab, bank)] == [
+        ("lab", "not there yet", 30),
+        ("bank", "lost at step 2", 20),
+    ]
+    assert 0 < bank.seconds < 5
+    assert 15 < bank.left < 20
+    streams = [exchange.arrive(party) for party in ("lab", "bank")]
+    while not [waits for waits in told if any(wait.why == "silent at step 2" for wait in waits)]:
+        time.sleep(0.01)
+    for stream in streams:
+        exchange.submit(stream, 2, "z")
+    thread.join(5)
+    assert outcome == [{"lab": "z", "bank": "z"}]
+    assert told[-1] == ()
+
+
+def test_a_party_that_was_lost_and_returns_is_told_once() -> None:
+    returned: list[str] = []
+    exchange = Exchange[str, str](["lab", "bank"], PATIENT, lambda _: None, returned.append)
+    exchange.depart(exchange.arrive("lab"))
+    assert returned == []
+    exchange.arrive("lab")
+    exchange.arrive("lab")
+    assert returned == ["lab"]
+
+
+def test_the_queue_can_be_looked_at() -> None:
+    exchange = make()
+    assert (exchange.connected, exchange.unanswered) == (0, 0)
+    stream = exchange.arrive("lab")
+    exchange.submit(stream, 1, "z")
+    assert (exchange.connected, exchange.unanswered) == (1, 1)
+    exchange.publish(1, {"lab": "g"})
+    exchange.depart(stream)
+    assert (exchange.connected, exchange.unanswered) == (0, 0)
 
 
 def aligned(exchange: Exchange[str, str]) -> None:
@@ -190,7 +227,7 @@ def test_who_has_finished_is_kept_until_the_results_are_written_or_all_go_back()
     exchange = make()
     trained(exchange)
     waits = [in_thread(lambda p=party: exchange.wait_confirmation(p, lambda: True)) for party in ("lab", "bank")]  # type: ignore[misc]
-    assert exchange.await_finish() == []
+    assert exchange.await_finish() == {}
     assert all(thread.is_alive() for thread, _ in waits)
     exchange.confirm()
     for thread, outcome in waits:
@@ -211,3 +248,29 @@ def test_P01_who_has_finished_goes_back_with_one_who_has_not() -> None:
     assert isinstance(outcome[0], Closed)
     assert outcome[0].reason == "ROLLBACK"
     exchange.close("FAILED")
+
+
+def test_P03_who_was_replaced_does_not_begin_again_and_replace_the_other() -> None:
+    exchange = make()
+    lab, _ = trained(exchange)
+    newer = exchange.arrive("lab", "elsewhere")
+    exchange.submit(newer, 0, "ids of lab, from elsewhere")
+    going_back, _ = in_thread(lambda: exchange.wait_answer(newer, 0))
+    with pytest.raises(RolledBack):
+        exchange.collect(2)
+    with pytest.raises(StreamGone):
+        exchange.wait_answer(lab, 2)
+    exchange.close("FINISHED")
+    going_back.join(5)
+
+
+def test_P03_another_process_of_that_name_cannot_end_the_session() -> None:
+    exchange = make(FAST)
+    exchange.submit(exchange.arrive("bank"), 3, "z")
+    exchange.arrive("lab", "host 1")
+    exchange.leave("lab", "has failed", "host 2")
+    with pytest.raises(PeerError, match="'lab' is connected but sent nothing"):
+        exchange.collect(3)
+    exchange.leave("lab", "has failed", "host 1")
+    with pytest.raises(PeerError, match="'lab' has failed at step 3"):
+        exchange.collect(3)

@@ -15,7 +15,7 @@ from cutlayer.nonlabel_party.view import StepView
     [
         ("nrm", {}, "unknown attack 'nrm'; there are: cosine, norm"),
         ("norm", {"layer": "cut"}, "attack 'norm' has no option 'layer'; it has: layers"),
-        ("cosine", {"layers": ["last"]}, "attack 'cosine', option layers.0: Input should be 'cut' or 'first'"),
+        ("cosine", {"layers": ["last"]}, "attack 'cosine', option layers.0: expected 'cut' or 'first'"),
         ("collections:Counter", {}, "expected a dataclass"),
     ],
 )
