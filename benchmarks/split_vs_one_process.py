@@ -28,7 +28,7 @@ from rich.table import Table
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from benchmarks.workloads import DEFENSES, WORKLOADS, Run, Workload
-from cutlayer.common.config import ID_SECRET_VARIABLE
+from cutlayer.common.id_secret import ID_SECRET_VARIABLE
 
 _ROOT = Path(__file__).parents[1]
 _LONGEST_S = 300  # of one measurement

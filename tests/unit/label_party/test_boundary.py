@@ -20,7 +20,8 @@ def test_a_reason_is_told_once_and_again_after_ten_minutes() -> None:
     lines: list[str] = []
     now = 0.0
     log = Sparingly(lines.append, lambda: now)
-    for now in range(600):
+    for second in range(600):
+        now = float(second)
         log.write("the same")
     assert lines[0] == "the same"
     assert lines.count("the same") == 1
