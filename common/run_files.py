@@ -34,6 +34,15 @@ def load(path: Path) -> RunFile:
     Raises:
         ConfigError: unreadable, not YAML, or wrong; the message names the file, the key and what is expected.
     """
+    return validate(read(path, "sections such as `job:`"), str(path), path.resolve().parent)
+
+
+def read(path: Path, expected: str) -> dict[str, Any]:
+    """What the YAML file `path` has, which must be a mapping; `expected` says of what.
+
+    Raises:
+        ConfigError: unreadable, not YAML, or no mapping.
+    """
     try:
         raw = yaml.load(path.read_text(encoding="utf-8-sig"), _UniqueKeys)  # noqa: S506 - a SafeLoader
     except (OSError, UnicodeDecodeError) as error:
@@ -41,15 +50,24 @@ def load(path: Path) -> RunFile:
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: expected sections such as `job:`, got {type(raw).__name__}")
+        raise ConfigError(f"{path}: expected {expected}, got {type(raw).__name__}")
+    return raw
+
+
+def validate(raw: dict[str, Any], where: str, folder: Path) -> RunFile:
+    """The run file that `raw` is; relative paths in it are taken from `folder`, which is absolute.
+
+    Raises:
+        ConfigError: it is wrong; each line of the message begins with `where` and the key.
+    """
     try:
         run_file = RunFile.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(_explain(path, error)) from error
-    return _resolve_paths(run_file, path.resolve().parent)
+        raise ConfigError(_explain(where, error)) from error
+    return _resolve_paths(run_file, folder)
 
 
-def _explain(path: Path, error: ValidationError) -> str:
+def _explain(where: str, error: ValidationError) -> str:
     lines = []
     for item in error.errors(include_url=False):
         key = ".".join(str(part) for part in item["loc"]) or "file"
@@ -58,7 +76,7 @@ def _explain(path: Path, error: ValidationError) -> str:
             reason = "unknown key; see docs/run-file.md for the keys of this section"
         elif item["type"] != "value_error" and isinstance(item["input"], str | int | float):
             reason += f", got {item['input']!r}"
-        lines.append(f"{path}: {key}: {reason}")
+        lines.append(f"{where}: {key}: {reason}")
     return "\n".join(lines)
 
 

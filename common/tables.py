@@ -31,7 +31,7 @@ class Table:
 
     Attributes:
         ids: N ids, each once.
-        columns: feature columns, N rows: float64 for numbers, string (plain or dictionary-encoded) for categories,
+        columns: feature columns, N rows: float64 for numbers (uint8 for pixels), string (plain or dictionary-encoded) for categories,
             null where a value is missing.
         label: labels as written, N strings, null where missing; None at a party without labels.
         origin: where the rows come from, for messages, such as `bank.csv`.

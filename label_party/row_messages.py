@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +19,18 @@ from cutlayer.v1 import training_pb2
 
 @dataclass(frozen=True)
 class HeldRows:
-    """The answer to a party's id digests: which of them all parties hold, and the step after which all go on."""
+    """The answer to a party's id digests.
+
+    Attributes:
+        mask: which of them all parties hold.
+        resume_step: the step after which all go on.
+        labels: what the job grants: aligned row -> label.
+    """
 
     mask: npt.NDArray[np.bool_]
     form: alignment.IdForm
     resume_step: int = 0
+    labels: Mapping[int, int] = field(default_factory=dict)
 
 
 def read_ids(
@@ -59,4 +66,6 @@ def held_frames(held: HeldRows) -> Iterator[training_pb2.AlignRowsResponse]:
             held_by_all=packed[start : start + ALIGN_CHUNK_BYTES],
             form=form_name(held.form),
             resume_step=held.resume_step,
+            labelled_rows=list(held.labels) if start == 0 else [],
+            labels=list(held.labels.values()) if start == 0 else [],
         )

@@ -10,6 +10,7 @@ from cutlayer.common.config import Job
 from cutlayer.common.process import end_requested, whole_step
 from cutlayer.common.schedule import Step
 from cutlayer.common.telemetry import Telemetry
+from cutlayer.label_party.notices import Notices
 from cutlayer.label_party.results import Figures, RunFigures
 from cutlayer.label_party.saving import Cadence, content, restore
 from cutlayer.label_party.server import LabelPartyServicer, PartyExchange
@@ -43,6 +44,7 @@ class Walk:
         self._store = store
         self._telemetry = telemetry
         self._cadence = Cadence(job.checkpoint)
+        self._notices = Notices(training)
         self.figures, self.links = restore(checkpoint, training) if checkpoint else (RunFigures(), {})
         self._done = self._saved = checkpoint.step if checkpoint else 0
         self._inside_step = False
@@ -83,7 +85,7 @@ class Walk:
     ) -> tuple[dict[str, Release], dict[str, float | None]]:
         if step.kind == "train":
             loss, releases, leak = self.training.step(step, received)
-            self.figures.trained(len(step.rows), loss, leak)
+            self.figures.trained(len(step.rows), loss, leak, len(received))
             return releases, {}
         test = self.training.evaluate(step, received)
         shared = {k: v for k, v in test.items() if v is not None} if self._job.privacy.share_metrics else None
@@ -106,6 +108,8 @@ class Walk:
         self._cadence.saved(began)
 
     def _report(self, step: Step, evaluation: Figures | None) -> None:
-        self._telemetry.step(self.figures.progress(step, self.training.schedule, self._job.epochs))
+        self._telemetry.step(self.figures.progress(step, self.training, self._job.epochs))
+        for text in self._notices.new(step.number):
+            self._telemetry.warning(text)
         if evaluation is not None:
             self._telemetry.evaluation(evaluation)

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
-import numpy as np
-import numpy.typing as npt
 
 from cutlayer import __version__
 from cutlayer.common import alignment
@@ -23,7 +21,7 @@ from cutlayer.common.tensors import MatrixReader, matrices_digest
 from cutlayer.common.tls import OwnCertificate
 from cutlayer.common.wire import hello_of
 from cutlayer.nonlabel_party.connection import Connection
-from cutlayer.nonlabel_party.stream import Stream, id_frames, read_held
+from cutlayer.nonlabel_party.stream import Held, Stream, id_frames, read_held
 from cutlayer.nonlabel_party.watchdog import Watchdog
 from cutlayer.v1 import matrix_pb2, session_pb2, training_pb2
 
@@ -88,13 +86,19 @@ class LabelPartyClient:
         return self._link.history
 
     def align(
-        self, own: alignment.OwnIds, origin: str, durable_steps: tuple[int, ...], patience_s: float | None = None
-    ) -> tuple[npt.NDArray[np.bool_], int]:
-        """Which of this party's sorted ids all parties hold, (N,), and the step after which all go on.
+        self,
+        own: alignment.OwnIds,
+        origin: str,
+        durable_steps: tuple[int, ...],
+        patience_s: float | None = None,
+        granted_labels: int = 0,
+    ) -> Held:
+        """Which of this party's sorted ids all parties hold, and the step after which all go on.
 
         Args:
             durable_steps: of which this party holds a checkpoint.
             patience_s: how long to wait for the label party in place of `connect_s`.
+            granted_labels: how many labels of each class the job grants this party.
 
         Raises:
             AlignmentError: none is held by all. PeerError: the label party is not there or ended the session.
@@ -109,16 +113,16 @@ class LabelPartyClient:
             try:
                 greeting = replace(self._greeting(), durable_steps=durable_steps)
                 stream.send(training_pb2.AlignRowsRequest(hello=hello_of(greeting)), *id_frames(own))
-                held, form, resume_step = read_held(stream, len(own.digests))
+                held = read_held(stream, len(own.digests), granted_labels)
             except grpc.RpcError as error:
                 if opened - lost_at > self._timeouts.reconnect_s:  # not one of a row of attempts that break at once
                     lost_at = time.monotonic()
                 self._wait_or_give_up(error, "while rows were being aligned", lost_at)
                 continue
             self._aligning = stream  # stays open until training begins, so that this party is seen alive
-            if not held.any():
-                raise AlignmentError(alignment.explain_no_match(own.form, form, len(own.digests), [], origin))
-            return held, resume_step
+            if not held.mask.any():
+                raise AlignmentError(alignment.explain_no_match(own.form, held.form, len(own.digests), [], origin))
+            return held
 
     def begin_training(self, terms: Terms, steps: int, state: LinkState | None) -> None:
         """The rows are known: `terms` has their count and digest, `steps` is the number of the last step.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,12 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cutlayer.common.files import sync_folder
+from cutlayer.nonlabel_party.parts import Parts
 from cutlayer.nonlabel_party.view import LabelGuess
 
 _ROWS_PER_GROUP = 1 << 18
 _SCHEMA = pa.schema([("step", pa.int64()), ("layer", pa.string()), ("row_id", pa.string()), ("score", pa.float64())])
-_PART = re.compile(r"part-(\d+)\.parquet")
 
 
 class Guesses:
@@ -25,8 +22,7 @@ class Guesses:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._folder = path.with_suffix("")
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._first_step = 1  # of the part that grows
+        self._parts = Parts(self._folder, "parquet")
         self._writer: pq.ParquetWriter | None = None
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0
@@ -49,33 +45,21 @@ class Guesses:
     def end_part(self, step: int) -> None:
         """All guesses up to `step` are safe on the disk, under their names, when this returns."""
         self._flush()
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-            with open(self._growing, "rb+") as file:
-                os.fsync(file.fileno())
-            self._growing.rename(self._folder / f"part-{self._first_step:09d}.parquet")
-            sync_folder(self._folder)
-        self._first_step = step + 1
+        wrote = self._close()
+        self._parts.end(step, wrote=wrote)
 
     def go_back(self, step: int) -> None:
         """Forget what was guessed after `step`, which is one that ended a part, or 0."""
         self._batches, self._rows = [], 0
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-        self._growing.unlink(missing_ok=True)
-        for first_step, part in self._parts():
-            if first_step > step:
-                part.unlink()
-        self._first_step = step + 1
+        self._close()
+        self._parts.go_back(step)
 
     def merge(self, step: int) -> None:
         """Make one file of all parts, the last of which ends with `step`. The parts stay until `drop_parts`."""
         self.end_part(step)
         whole = self._path.with_suffix(".whole")
         with pq.ParquetWriter(whole, _SCHEMA) as writer:
-            for _, part in self._parts():
+            for part in self._parts.paths():
                 with pq.ParquetFile(part) as guesses:
                     for group in range(guesses.num_row_groups):
                         writer.write_table(guesses.read_row_group(group).cast(_SCHEMA))
@@ -85,17 +69,17 @@ class Guesses:
         """Remove the parts, which are in the whole file."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    @property
-    def _growing(self) -> Path:
-        return self._folder / "growing.part"
-
-    def _parts(self) -> list[tuple[int, Path]]:
-        found = ((_PART.fullmatch(path.name), path) for path in self._folder.iterdir())
-        return sorted((int(name.group(1)), path) for name, path in found if name)
+    def _close(self) -> bool:
+        """Close the file that grows; whether there was one."""
+        if self._writer is None:
+            return False
+        self._writer.close()
+        self._writer = None
+        return True
 
     def _flush(self) -> None:
         if self._batches:
             if self._writer is None:
-                self._writer = pq.ParquetWriter(self._growing, _SCHEMA)
+                self._writer = pq.ParquetWriter(self._parts.growing, _SCHEMA)
             self._writer.write_table(pa.Table.from_batches(self._batches, schema=_SCHEMA))
         self._batches, self._rows = [], 0

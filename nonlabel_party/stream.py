@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -61,13 +63,42 @@ def id_frames(own: alignment.OwnIds) -> Iterator[training_pb2.AlignRowsRequest]:
         yield training_pb2.AlignRowsRequest(ids=ids)
 
 
-def read_held(stream: Stream, count: int) -> tuple[npt.NDArray[np.bool_], alignment.IdForm, int]:
+@dataclass(frozen=True)
+class Held:
+    """The label party's answer to this party's sorted id digests.
+
+    Attributes:
+        mask: which of them all parties hold, (N,).
+        form: how the label party's ids are written.
+        resume_step: the step after which all go on.
+        labels: granted knowledge: aligned row -> label.
+    """
+
+    mask: npt.NDArray[np.bool_]
+    form: alignment.IdForm
+    resume_step: int
+    labels: Mapping[int, int]
+
+
+def read_held(stream: Stream, count: int, granted: int) -> Held:
+    """The answer to `count` digests, checked; `granted` labels of each class are expected at most."""
     packed, size = bytearray(), (count + 7) // 8
-    form, resume_step = alignment.IdForm.TEXT, 0
+    form, resume_step, labels = alignment.IdForm.TEXT, 0, dict[int, int]()
     while len(packed) < size:
         response = stream.receive()
+        labels |= _labels(response, granted)
         packed += response.held_by_all
         form, resume_step = form_of(response.form), response.resume_step
         if not response.held_by_all or len(packed) > size:
             raise FrameError("the label party's answer to the id digests has the wrong length")
-    return alignment.unpack_mask(bytes(packed), count), form, resume_step
+    mask = alignment.unpack_mask(bytes(packed), count)
+    if any(row >= np.count_nonzero(mask) for row in labels):
+        raise FrameError("the label party names a label of a row that is not aligned")
+    return Held(mask, form, resume_step, labels)
+
+
+def _labels(response: training_pb2.AlignRowsResponse, granted: int) -> dict[int, int]:
+    rows, labels = response.labelled_rows, response.labels
+    if len(rows) != len(labels) or any(count > granted for count in Counter(labels).values()):
+        raise FrameError("the labels in the label party's answer are not those that the job grants")
+    return dict(zip(rows, labels, strict=True))

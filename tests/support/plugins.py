@@ -20,3 +20,13 @@ class Constant(Defense):
 
     def perturb(self, g_Bd: Tensor, y_B: Tensor, *, noise: Noise) -> Tensor:
         return torch.full_like(g_Bd, self.value)
+
+
+@dataclass(kw_only=True)
+class Forgetful(Defense):
+    """Sends a copy of the gradient that it was given."""
+
+    paper: ClassVar[str] = "none"
+
+    def perturb(self, g_Bd: Tensor, y_B: Tensor, *, noise: Noise) -> Tensor:
+        return g_Bd.clone()

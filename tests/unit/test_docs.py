@@ -12,7 +12,9 @@ import yaml
 from pydantic import BaseModel
 
 from cutlayer.common.config import (
+    Capture,
     CutLayer,
+    GrantedKnowledge,
     Job,
     LabelPartySection,
     NonlabelPartySection,
@@ -90,7 +92,9 @@ def test_the_two_hosts_of_an_example_mean_the_same_job() -> None:
     assert load(folder / "bank.yaml").job.digest() == load(folder / "partner.yaml").job.digest()
 
 
-@pytest.mark.parametrize("section", [Job, CutLayer, LabelPartySection, NonlabelPartySection, Optimizer, Timeouts])
+@pytest.mark.parametrize(
+    "section", [Job, CutLayer, GrantedKnowledge, LabelPartySection, NonlabelPartySection, Capture, Optimizer, Timeouts]
+)
 def test_every_key_of_the_run_file_is_described(section: type[BaseModel]) -> None:
     assert [key for key in section.model_fields if not shown(key)] == []
 
