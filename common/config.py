@@ -13,9 +13,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
+    SerializerFunctionWrapHandler,
+    model_serializer,
     model_validator,
 )
 
@@ -55,9 +58,20 @@ class Privacy(Section):
 
 
 class GrantedKnowledge(Section):
-    """Knowledge that the job grants a curious party, for research; nothing by default."""
+    """Knowledge that the job grants a curious party, for research; nothing by default.
+
+    Attributes:
+        clean_positive_gradient: at each training step, the exact gradient of one positive row of the batch.
+        labelled_rows: before training, the labels of so many training rows of each class.
+    """
 
     clean_positive_gradient: bool = False
+    labelled_rows: fields.LabelledRows = 0
+
+    @model_serializer(mode="wrap")
+    def _without_no_rows(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `labelled_rows: 0`, so that the digest of a job is what it was before there was this key."""
+        return {key: value for key, value in serialize(self).items() if key != "labelled_rows" or value}
 
     def kinds(self) -> frozenset[str]:
         """The kinds that are granted."""
@@ -234,6 +248,7 @@ class LabelPartySection(PartySection):
     Attributes:
         bottom_model: given where the label party holds features too.
         noise_secret: file of 32 random bytes for the defense noise; by default one is made for each run.
+        samples: of how many batches the gradients are kept, exact and perturbed, for the report; 0: of none.
     """
 
     listen: fields.Address = "127.0.0.1:50051"
@@ -241,14 +256,43 @@ class LabelPartySection(PartySection):
     bottom_model: Named | None = None
     defense: Named = Choice(name="none")
     noise_secret: Path | None = None
+    samples: fields.Count = 16
+
+
+class Capture(Section):
+    """What a curious party records, to run attacks on it after training.
+
+    Attributes:
+        max_mb: at most so many MB of steps; no more is recorded when they are full.
+        every: each so many steps.
+        from_step, to_step: the first and the last step that may be recorded.
+        first_layer: also the gradient at the first layer.
+        features: also the party's own features, once.
+    """
+
+    max_mb: fields.Megabytes = 1000
+    every: fields.Steps = 1
+    from_step: fields.Steps = 1
+    to_step: fields.Steps | None = None
+    first_layer: bool = True
+    features: bool = True
+
+
+def _capture(value: Any) -> Any:
+    return {True: {}, False: None}[value] if isinstance(value, bool) else value
 
 
 class NonlabelPartySection(PartySection):
-    """A non-label party's private section."""
+    """A non-label party's private section.
+
+    Attributes:
+        capture: true, or options of a capture.
+    """
 
     connect: fields.Address = "127.0.0.1:50051"
     bottom_model: Named = Choice(name="mlp")
     attacks: tuple[Named, ...] = ()
+    capture: Annotated[Capture | None, BeforeValidator(_capture)] = None
 
 
 class RunFile(Section):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from cutlayer.common.errors import ConfigError
-from cutlayer.common.limits import MAX_DURABLE_STEPS, MAX_ROWS, MAX_WIDTH
+from cutlayer.common.limits import MAX_DURABLE_STEPS, MAX_LABELLED_ROWS, MAX_ROWS, MAX_WIDTH
 
 _MAX_PORT = 65535
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
@@ -67,6 +67,8 @@ Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 Threads = Annotated[int, Field(ge=1, le=1024)]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Steps = Annotated[int, Field(ge=1, le=1_000_000_000)]
+LabelledRows = Annotated[int, Field(ge=0, le=MAX_LABELLED_ROWS)]
+Megabytes = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Kept = Annotated[int, Field(ge=2, le=MAX_DURABLE_STEPS)]
 LearningRate = Annotated[float, Field(gt=0, le=1000)]
 Momentum = Annotated[float, Field(ge=0, le=1)]

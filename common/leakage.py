@@ -7,6 +7,8 @@ Vertical Federated Learning for Label Protection in Binary Classification" ([G] 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:  # not at run time: what only puts figures together need not w
     from torch import Tensor
 
 Vector: TypeAlias = "Tensor | npt.NDArray[np.generic]"
+
+_FLOOR_DEVIATIONS = 1.96  # of the normal distribution: 97.5 % stay below
 
 
 def leak_auc(score_B: Vector, y_B: Vector) -> float | None:
@@ -45,11 +49,39 @@ def flipped(auc: float) -> float:
 
 
 def null_floor(positives: int, negatives: int) -> float:
-    """The 97.5th percentile of the AUC of a score that knows nothing, for a batch of that many rows of each class.
+    """What the AUC of a score that knows nothing reaches on a batch of that many rows of each class.
 
-    From the variance of the rank sum in its normal approximation; no figure of a run can be expected below it.
+    In 95 % of such batches it stays as near to 1/2 as this, in 97.5 % below it; from the variance of the rank sum in
+    its normal approximation. The p95 of a run can hardly be expected below it, whatever the defense.
     """
-    return min(0.5 + 1.96 * math.sqrt((positives + negatives + 1) / (12 * positives * negatives)), 1.0)
+    return min(0.5 + _FLOOR_DEVIATIONS * _null_deviation(positives, negatives), 1.0)
+
+
+def null_floor_over(sizes: Mapping[tuple[int, int], int], best_of: int = 1) -> float | None:
+    """`null_floor` for the batches of a run together: as large a share of them stays below it.
+
+    Args:
+        sizes: (positives, negatives) of the batches -> how many of them there are; where there are none, so is a floor.
+        best_of: each figure is the largest of so many independent ones, such as those of several parties.
+    """
+    if not sizes:
+        return None
+    deviations = {size: _null_deviation(*size) for size in sizes}
+    wanted = _normal_share(_FLOOR_DEVIATIONS) * sum(sizes.values())
+    low, high = 0.5, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        below = sum(n * _normal_share((middle - 0.5) / deviations[size]) ** best_of for size, n in sizes.items())
+        low, high = (middle, high) if below < wanted else (low, middle)
+    return high
+
+
+def _null_deviation(positives: int, negatives: int) -> float:
+    return math.sqrt((positives + negatives + 1) / (12 * positives * negatives))
+
+
+def _normal_share(deviations: float) -> float:
+    return 0.5 * math.erfc(-deviations / math.sqrt(2))
 
 
 def auc_bound(sum_kl: float) -> float:
@@ -70,25 +102,56 @@ def sum_kl_of(target_auc: float) -> float:
     return max(4 * tau * tau, -2 * math.log1p(-tau * tau))
 
 
+def pooled_figures(aucs: Sequence[float]) -> dict[str, float | None]:
+    """Of the leak AUC of each epoch's scores together, the mean over the epochs: `pooled`, and `pooled_flipped`, that
+    of an attacker who may turn the score round in each epoch."""
+    if not aucs:
+        return {"pooled": None, "pooled_flipped": None}
+    return {"pooled": float(np.mean(aucs)), "pooled_flipped": float(np.mean([flipped(auc) for auc in aucs]))}
+
+
 @dataclass
 class LeakTally:
-    """Leak AUCs of many batches, and how many had none."""
+    """Leak AUCs of many batches, and how many had none.
+
+    Attributes:
+        best_of: each is the largest of so many, such as those of several parties.
+    """
 
     skipped: int = 0
+    best_of: int = 1
     _values: list[float] = field(default_factory=list)
+    _sizes: Counter[tuple[int, int]] = field(default_factory=Counter)
 
-    def add(self, auc: float | None) -> None:
-        """One batch."""
+    def add(self, auc: float | None, positives: int, negatives: int) -> None:
+        """One batch with so many rows of each class; 0 where that is not known any more."""
         if auc is None:
             self.skipped += 1
         else:
             self._values.append(auc)
+            if positives and negatives:
+                self._sizes[positives, negatives] += 1
 
     def summary(self) -> dict[str, float | int | None]:
-        """mean, p95 (nearest rank, as the authors report it) and max over the batches; None without any."""
-        values = np.array(self._values)
-        figures: dict[str, float | int | None] = {"mean": None, "p95": None, "max": None}
-        if len(values):
-            p95 = float(np.quantile(values, 0.95, method="nearest"))
-            figures = {"mean": float(values.mean()), "p95": p95, "max": float(values.max())}
-        return figures | {"batches": len(values), "skipped": self.skipped}
+        """Over the batches: mean, p95 (nearest rank, as the authors report it) and max; None without any.
+
+        `_low` and `_high` are what a bootstrap over the batches gives as 95 % interval, in its limit of many draws;
+        `null_floor` is what a score that knows nothing reaches in p95.
+        """
+        values = np.sort(np.array(self._values))
+        floor = null_floor_over(self._sizes, self.best_of)
+        figures = _figures(values) if len(values) else dict.fromkeys(_FIGURES)
+        return {**figures, "null_floor": floor, "batches": len(values), "skipped": self.skipped}
+
+
+_FIGURES = ("mean", "mean_low", "mean_high", "p95", "p95_low", "p95_high", "max")
+
+
+def _figures(values: npt.NDArray[np.float64]) -> dict[str, float | int | None]:
+    """Of sorted values, (n,). A resample's mean is normal, the rank of its quantile binomial, about normal too."""
+    n, mean = len(values), float(values.mean())
+    width = 1.96 * float(values.std()) / math.sqrt(n)
+    ranks = 0.95 * (n - 1) + 1.96 * math.sqrt(0.95 * 0.05 * n) * np.array([-1, 0, 1])
+    low, p95, high = (float(values[rank]) for rank in np.clip(np.rint(ranks), 0, n - 1).astype(int))
+    interval = (max(mean - width, 0.0), min(mean + width, 1.0))
+    return dict(zip(_FIGURES, (mean, *interval, p95, low, high, float(values[-1])), strict=True))

@@ -10,7 +10,7 @@ Level = Literal["info", "warning", "error"]
 Record = Mapping[str, float | int | None]
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
-_DETAILS = ("_max", "_skipped")  # of the leak figures, kept for the file
+_DETAILS = ("_max", "_skipped", "_pooled", "_null_floor")  # of the leak figures, kept for the file
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,10 @@ class Progress:
     Attributes:
         loss: mean loss of the last training batch.
         samples_per_second: training rows per second.
-        leak: leak AUC of the last batch by attack, between 0 and 1.
+        leak: leak AUC of the last batch by attack, between 0 and 1; the largest is shown.
+        chance: what a score that knows nothing reaches on that batch, by attack.
+        bound: what no leak AUC exceeds by the defense's model, of a `step` and of the `run` so far.
+        exact_steps: releases so far that left as they were; None where there is none.
         test_auc: of the last evaluation.
         kind: `train` or `evaluate`; of this step, as all that follows.
         rows: of the batch.
@@ -35,6 +38,9 @@ class Progress:
     samples_per_second: float | None = None
     eta_seconds: float | None = None
     leak: Mapping[str, float] | None = None
+    chance: Mapping[str, float] | None = None
+    bound: Mapping[str, float] | None = None
+    exact_steps: int | None = None
     test_auc: float | None = None
     kind: str = "train"
     rows: int = 0
@@ -85,7 +91,12 @@ def progress_figures(progress: Progress) -> dict[str, str]:
         figures["AUC"] = f"{progress.test_auc:.3f}"
     if progress.leak:
         worst = max(progress.leak, key=progress.leak.__getitem__)
-        figures["leak AUC"] = f"{progress.leak[worst]:.2f} {worst}"
+        chance = (progress.chance or {}).get(worst)
+        figures["leak (chance)"] = f"{progress.leak[worst]:.2f}" + ("" if chance is None else f" ({chance:.2f})")
+    if progress.bound:
+        figures["bound (run)"] = "{step:.2f} ({run:.2f})".format(**progress.bound)
+    if progress.exact_steps:
+        figures["as is"] = f"{progress.exact_steps}"
     if progress.samples_per_second is not None:
         figures["samples/s"] = f"{progress.samples_per_second:,.0f}"
     if progress.eta_seconds is not None:
@@ -100,8 +111,11 @@ def progress_text(party: str, progress: Progress) -> str:
 
 def evaluation_text(party: str, record: Record) -> str:
     """The main figures of an evaluation point as one line; figures that no one has are left out."""
-    shown = [f"{key} {value:.4g}" for key, value in record.items() if value is not None and not _is_detail(key)]
-    return f"{party}: " + ", ".join(shown)
+    shown = {key: f"{key} {value:.4g}" for key, value in record.items() if value is not None and not _is_detail(key)}
+    for key in shown:
+        if (chance := record.get(f"{key.removesuffix('_p95')}_null_floor")) is not None:
+            shown[key] += f" (chance {chance:.4g})"
+    return f"{party}: " + ", ".join(shown.values())
 
 
 def _is_detail(key: str) -> bool:

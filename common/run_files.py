@@ -35,6 +35,15 @@ def load(path: Path) -> RunFile:
     Raises:
         ConfigError: unreadable, not YAML, or wrong; the message names the file, the key and what is expected.
     """
+    return validate(read(path, "sections such as `job:`"), str(path), path.resolve().parent)
+
+
+def read(path: Path, expected: str) -> dict[str, Any]:
+    """What the YAML file `path` has, which must be a mapping; `expected` says of what.
+
+    Raises:
+        ConfigError: unreadable, not YAML, or no mapping.
+    """
     try:
         raw = yaml.load(path.read_text(encoding="utf-8-sig"), _UniqueKeys)  # noqa: S506 - a SafeLoader
     except (OSError, UnicodeDecodeError) as error:
@@ -42,21 +51,30 @@ def load(path: Path) -> RunFile:
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid YAML: {_yaml_problem(error)}") from error
     if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: expected sections such as `job:`, got {type(raw).__name__}")
+        raise ConfigError(f"{path}: expected {expected}, got {type(raw).__name__}")
+    return raw
+
+
+def validate(raw: dict[str, Any], where: str, folder: Path) -> RunFile:
+    """The run file that `raw` is; relative paths in it are taken from `folder`, which is absolute.
+
+    Raises:
+        ConfigError: it is wrong; each line of the message begins with `where` and the key.
+    """
     try:
         run_file = RunFile.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(*_problems(path, error)) from error
-    return _resolve_paths(run_file, path.resolve().parent)
+        raise ConfigError(*_problems(where, error)) from error
+    return _resolve_paths(run_file, folder)
 
 
-def _problems(path: Path, error: ValidationError) -> list[str]:
+def _problems(where: str, error: ValidationError) -> list[str]:
     found, places = [], [item["loc"] for item in error.errors(include_url=False)]
     for item in error.errors(include_url=False):
         if item["type"] == "too_short" and any(place[:-1] == item["loc"] for place in places):
             continue  # only because of what is wrong with its entries
         key = ".".join(str(part) for part in item["loc"] if part != "[key]")
-        found.append(": ".join([str(path), *([key] if key else []), explain(item)]))
+        found.append(": ".join([where, *([key] if key else []), explain(item)]))
     return found
 
 

@@ -43,6 +43,8 @@ def _entry(name: str, plugin: type[Any]) -> Iterator[str]:
     yield f"  {name}: {(inspect.getdoc(plugin) or '').partition(chr(10))[0]}"
     if paper := getattr(plugin, "paper", None):
         yield f"      paper: {paper}"
+    if knowledge := getattr(plugin, "needs", None):
+        yield f"      knowledge: {', '.join(sorted(knowledge))}"
     fields = [field for field in dataclasses.fields(plugin) if field.init] if dataclasses.is_dataclass(plugin) else []
     if needed := [field.name for field in fields if _is_required(field)]:
         yield f"      needs: {', '.join(needed)}"

@@ -27,6 +27,13 @@ app = typer.Typer(
 app.add_typer(certs_commands.app, name="certs")
 
 
+class Engine(StrEnum):
+    """What carries the runs of a sweep."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
 class Family(StrEnum):
     """What `cutlayer list` can list."""
 
@@ -58,7 +65,7 @@ def options(
 
 
 @app.command()
-def run(file: RunFile, out: Out = None, verbose: Verbose = False) -> None:
+def run(file: RunFile, out: Out = None, verbose: Verbose = False, events: Events = False) -> None:
     """Run all parties of FILE on this machine.
 
     Each is a process of its own. Shows how far they are, and the figures when they have finished.
@@ -66,7 +73,7 @@ def run(file: RunFile, out: Out = None, verbose: Verbose = False) -> None:
     from cutlayer import local
     from cutlayer.common.process import run_party
 
-    raise typer.Exit(run_party("run", lambda: local.run(file, out, verbose=verbose), verbose=verbose))
+    raise typer.Exit(run_party("run", lambda: local.run(file, out, verbose=verbose, events=events), verbose=verbose))
 
 
 @app.command()
@@ -146,6 +153,74 @@ def health(
     from cutlayer.health import health
 
     raise typer.Exit(run_party("health", lambda: health(file, name, connect, certificate), verbose=verbose))
+
+
+@app.command()
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep file, YAML; see docs/sweep.md.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the sweep; default sweeps/<name of FILE>.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Runs side by side; default: what the cores carry.")
+    ] = None,
+    engine: Annotated[Engine | None, typer.Option(help="Instead of the file's; ray needs cutlayer[ray].")] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run a grid over the keys of a run file, and write one table of results.
+
+    The same command goes on where a sweep was stopped or killed: runs that have finished are kept.
+    """
+    from cutlayer.common.process import run_party
+    from cutlayer.sweep import sweep
+
+    raise typer.Exit(run_party("sweep", lambda: sweep(file, out, jobs, engine), verbose=verbose))
+
+
+@app.command()
+def attack(
+    captures: Annotated[list[Path], typer.Argument(metavar="CAPTURE...", help="Folders <results>/<party>/capture.")],
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME[:k=v]", help="An attack, with options; again for more. Default: all that fit."),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="True labels, to measure with; default: the results' own, if they are there."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="New folder for guesses and figures; default: none is written.")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run attacks on what curious parties have recorded.
+
+    Gives the figures that the same attacks would have had beside training.
+    """
+    from cutlayer.attack import run_attacks
+    from cutlayer.common.process import run_party
+
+    raise typer.Exit(run_party("attack", lambda: run_attacks(captures, attack, labels, out), verbose=verbose))
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs or of sweeps.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The page; default report.html in the first DIR.")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Write one HTML page about runs: utility, leaks, bounds, gradients, figures to look into.
+
+    It needs nothing from the network. It tells labels, so it is for the label party alone.
+    """
+    from cutlayer.common.process import run_party
+    from cutlayer.report import report
+
+    raise typer.Exit(run_party("report", lambda: report(folders, out), verbose=verbose))
 
 
 @app.command("list")

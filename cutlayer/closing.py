@@ -13,6 +13,7 @@ from rich.text import Text
 from cutlayer.common.progress import duration, human_bytes
 
 _WORDS = ("attack", "layer")  # headings of columns that hold words
+_RELEASED = ("rows", "exact_rows", "steps", "exact_steps")
 
 
 def closing_table(summary: Mapping[str, Any], out: Path) -> RenderableType:
@@ -28,8 +29,9 @@ def closing_table(summary: Mapping[str, Any], out: Path) -> RenderableType:
         Text(_figures(summary["utility"])),
         Text(),
         Text(f"defense: {', '.join(f'{key} {value}' for key, value in summary['defense'].items())}"),
-        _leak_table(summary["leak"]),
+        leak_table(summary["leak"]),
         Text(_bound(summary.get("bound") or {})),
+        Text(_releases(summary.get("releases", {}))),
         Text(_granted(summary.get("knowledge", {}))),
         Text(),
         _party_table(summary["parties"]),
@@ -52,14 +54,21 @@ def _figures(figures: Mapping[str, float | None]) -> str:
     return ", ".join(f"{name} {_number(value)}" for name, value in known.items())
 
 
-def _leak_table(leak: Mapping[str, Any]) -> Table:
-    table = _table("leak AUC", "attack", "layer", "mean", "p95", "max", "final")
+def leak_table(leak: Mapping[str, Any]) -> Table:
+    """Leak figures by who measured or attacked, attack and layer; beside them what a score gets that knows nothing."""
+    table = _table("leak AUC", "attack", "layer", "mean", "p95 (chance)", "max", "final (chance)")
     for who, attacks in {"audit": leak["audit"], **leak.get("attacks", {})}.items():
         for attack, layers in attacks.items():
             for layer, figures in layers.items():
-                row = [_number(figures.get(key)) for key in ("mean", "p95", "max", "final")]
-                table.add_row(who, attack, layer, *row)
+                table.add_row(who, attack, layer, *_leak_cells(figures))
     return table
+
+
+def _leak_cells(figures: Mapping[str, float | None]) -> list[str]:
+    mean, p95, largest, final = (_number(figures.get(key)) for key in ("mean", "p95", "max", "final"))
+    floors = [figures.get(key) for key in ("null_floor", "final_null_floor")]
+    chance, final_chance = ("" if floor is None else f" ({floor:.2f})" for floor in floors)
+    return [mean, p95 + chance, largest, final + final_chance]
 
 
 def _bound(bound: Mapping[str, Any]) -> str:
@@ -67,11 +76,28 @@ def _bound(bound: Mapping[str, Any]) -> str:
     known = [f"{_number(value)} for {what}" for what, value in shown.items() if value is not None]
     if not known:
         return "bound: this defense states none"
-    return f"bound, if gradients are as the defense's model says: {', '.join(known)}"
+    return f"bound: {', '.join(known)}" + (f"; if {bound['assumes']}" if "assumes" in bound else "")
 
 
-def _granted(knowledge: Mapping[str, Mapping[str, bool]]) -> str:
-    granted = [f"{party}: {name}" for party, names in knowledge.items() for name, given in names.items() if given]
+def _releases(releases: Mapping[str, Mapping[str, int]]) -> str:
+    """What left as it was, and what the defenses count."""
+    texts = []
+    for party, counts in releases.items():
+        words = [f"{counts['exact_rows']:,} of {counts['rows']:,} rows"]
+        others = {"whole batches": counts["exact_steps"]}
+        others |= {name.replace("_", " "): count for name, count in counts.items() if name not in _RELEASED}
+        words += [f"{name} {count:,}" for name, count in others.items() if count]
+        texts.append(f"sent to {party} as they were: {'; '.join(words)}")
+    return "\n".join(texts)
+
+
+def _granted(knowledge: Mapping[str, Mapping[str, bool | int]]) -> str:
+    granted = [
+        f"{party}: {name}" + (f" {given}" if given is not True else "")
+        for party, names in knowledge.items()
+        for name, given in names.items()
+        if given
+    ]
     return "knowledge granted to " + ", ".join(granted) if granted else "no knowledge granted to the other parties"
 
 

@@ -39,6 +39,7 @@ def run(
     out: Path | None,
     *,
     verbose: bool = False,
+    events: bool = False,
     command: Callable[[str], Sequence[str]] = party_command,
     grace_s: float = _GRACE_S,
 ) -> int:
@@ -50,6 +51,7 @@ def run(
     Args:
         out: an empty or new folder, or that of a run of this job, which then goes on; by default runs/<job name>,
             with -2, -3, ... where that is taken.
+        events: tell a supervisor of this run what happens, and show no figures at the end.
         command: what starts a party, by its name.
         grace_s: how long the others may go on after a failure, and how long one may ignore SIGTERM.
 
@@ -63,14 +65,14 @@ def run(
         print(f"this run is finished; results are in {folder}")
         return 0
     state.begin()
-    display = make_display(events=False)
+    display = make_display(events)
     with closing(display), Supervisor(display, grace_s=grace_s, verbose=verbose) as supervisor:
         launch = _Launch(file, run_file, folder, supervisor, display, command, verbose=verbose)
         launch.begin()
         supervisor.wait()
     status = _explain(supervisor, folder, launch.restarts, verbose=verbose)
     if status == 0:
-        _conclude(folder)
+        _conclude(folder, quiet=events)
         state.finish()
     return status
 
@@ -212,10 +214,12 @@ def _story(child: Child, status: int, folder: Path, restarts: int, *, verbose: b
     return "\n".join([f"{child.name} {how}; its log is {folder / child.name / 'log'}", *words])
 
 
-def _conclude(folder: Path) -> None:
-    """Put the parties' results together and show them."""
+def _conclude(folder: Path, *, quiet: bool) -> None:
+    """Put the parties' results together and, unless `quiet`, show them."""
     # Not before the parties are started: numpy and pyarrow start threads, and a process with threads should not fork.
     from cutlayer.closing import closing_table  # noqa: PLC0415
     from cutlayer.summary import merge  # noqa: PLC0415
 
-    Console().print(closing_table(merge(folder), folder))
+    summary = merge(folder)
+    if not quiet:
+        Console().print(closing_table(summary, folder))

@@ -39,6 +39,7 @@ class Supervisor:
         self._handlers: dict[int, Any] = {}
         self.on_listening: Callable[[str], None] = lambda address: None
         self.on_end: Callable[[Child, int], bool] = lambda child, status: False  # whether the party was started again
+        self.display_of: Callable[[str], Display] = lambda name: display  # where a child's events are shown
         self.signal: int | None = None
         self.failed: list[tuple[Child, int]] = []
 
@@ -92,7 +93,7 @@ class Supervisor:
         """Show what a child tells; returns the address if it is that it listens."""
         try:
             event = json.loads(line)
-            show_event(event, self._display)
+            show_event(event, self.display_of(child.name))
         except (ValueError, TypeError, KeyError, AttributeError):  # a print() in code of the user's
             self._display.message(child.name, "info", line)
             return None

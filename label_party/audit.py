@@ -12,14 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
 
-from cutlayer.common.checkpoints import Tensors
-from cutlayer.common.leakage import LeakTally, leak_auc
+from cutlayer.common.checkpoints import Tensors, below, prefixed
+from cutlayer.common.leakage import LeakTally, leak_auc, null_floor
 from cutlayer.common.randomness import Noise
 from cutlayer.common.scores import cosines, norms
+from cutlayer.label_party.pooling import PooledLeak, Scores, Targets
 
 
 @dataclass(frozen=True)
@@ -32,89 +34,148 @@ class Reference:
 
 def draw_reference(g_Bd: Tensor, y_B: Tensor, *, multiclass: bool, noise: Noise) -> Reference | None:
     """A random positive row (any row for more classes) and its clean gradient; None where there is none."""
-    candidates = range(len(y_B)) if multiclass else y_B.nonzero().squeeze(1).tolist()
-    if not candidates:
+    candidates = torch.arange(len(y_B)) if multiclass else y_B.nonzero().squeeze(1)
+    if not len(candidates):
         return None
-    row = candidates[int(float(noise.uniform((1,))) * len(candidates))]
+    row = int(candidates[int(float(noise.uniform((1,))) * len(candidates))])
     return Reference(row, g_Bd[row].clone())
 
 
-def batch_leaks(g_Bd: Tensor, y_B: Tensor, reference: Reference | None, *, multiclass: bool) -> dict[str, float | None]:
-    """Leak AUC of each attack on one batch of perturbed gradients; None where it is undefined.
+@dataclass(frozen=True)
+class BatchLeak:
+    """What one attack makes of one batch.
+
+    Attributes:
+        auc: leak AUC; None where it is undefined.
+        sizes: rows that are to be told apart, positives and negatives.
+        score_B, target_B: the scores, and which rows should have the high ones; empty where there is no score.
+    """
+
+    auc: float | None = None
+    sizes: tuple[int, int] = (0, 0)
+    score_B: Scores = field(default_factory=lambda: np.empty(0), repr=False, compare=False)
+    target_B: Targets = field(default_factory=lambda: np.empty(0, dtype=np.bool_), repr=False, compare=False)
+
+    @classmethod
+    def of(cls, score_B: Tensor, y_B: Tensor) -> BatchLeak:
+        """Scores (B,) of rows that are 0 or 1."""
+        target_B = y_B.numpy() == 1
+        positives = int(np.count_nonzero(target_B))
+        return cls(leak_auc(score_B, y_B), (positives, len(y_B) - positives), score_B.numpy(), target_B)
+
+
+def batch_leaks(g_Bd: Tensor, y_B: Tensor, reference: Reference | None, *, multiclass: bool) -> dict[str, BatchLeak]:
+    """What each attack makes of one batch of perturbed gradients.
 
     For more than two classes the direction attack tells rows of the reference's class from the others,
     and the norm attack is not defined.
     """
-    target_B = y_B if not multiclass or reference is None else (y_B == y_B[reference.row]).long()
-    leaks: dict[str, float | None] = {"cosine": None}
+    leaks = {"cosine": BatchLeak()}
     if reference is not None:
-        leaks["cosine"] = leak_auc(cosines(g_Bd, reference.g_d), target_B)
+        target_B = (y_B == y_B[reference.row]).long() if multiclass else y_B
+        leaks["cosine"] = BatchLeak.of(cosines(g_Bd, reference.g_d), target_B)
     if not multiclass:
-        leaks["norm"] = leak_auc(norms(g_Bd), y_B)
+        leaks["norm"] = BatchLeak.of(norms(g_Bd), y_B)
     return leaks
+
+
+Leaks = Mapping[str, Mapping[str, BatchLeak]]  # party -> attack -> what it makes of the step
 
 
 @dataclass
 class Audit:
-    """Leak figures over a run, at the cut layer. With several parties, those of the worst off at each step."""
+    """Leak figures over a run, at the cut layer. With several parties, those of the worst off at each step.
+
+    Args:
+        parties: how many there are.
+    """
 
     multiclass: bool
+    parties: int = 1
     tallies: dict[str, LeakTally] = field(default_factory=dict)
     _epoch_tallies: dict[str, LeakTally] = field(default_factory=dict)
-    _rows: list[tuple[int, int, str, str, float | None]] = field(default_factory=list)
+    _pools: dict[str, PooledLeak] = field(default_factory=dict)
+    _rows: list[tuple[int, int, str, str, float | None, int, int]] = field(default_factory=list)
 
-    def record(self, step: int, epoch: int, leaks: Mapping[str, Mapping[str, float | None]]) -> dict[str, float | None]:
-        """Add one step's leak AUCs, party -> attack -> value; returns the largest of each attack."""
-        worst: dict[str, float | None] = {}
+    def record(self, step: int, epoch: int, leaks: Leaks) -> dict[str, BatchLeak]:
+        """Add what the attacks make of one step; returns the largest leak of each attack."""
         for party, by_attack in leaks.items():
-            for attack, auc in by_attack.items():
-                self._rows.append((step, epoch, party, attack, auc))
-                known = [value for value in (worst.get(attack), auc) if value is not None]
-                worst[attack] = max(known) if known else None
-        for attack, auc in worst.items():
-            self.tallies.setdefault(attack, LeakTally()).add(auc)
-            self._epoch_tallies.setdefault(attack, LeakTally()).add(auc)
-        return worst
+            for attack, leak in by_attack.items():
+                self._pools.setdefault(attack, PooledLeak()).add(party, leak.score_B, leak.target_B)
+        return self._tally(step, epoch, leaks)
 
     def end_epoch(self) -> dict[str, dict[str, float | int | None]]:
-        """The figures of the epoch that ends, attack -> mean, p95, ..."""
-        figures = {attack: tally.summary() for attack, tally in self._epoch_tallies.items()}
+        """The figures of the epoch that ends, attack -> mean, p95, ..., and its pooled leak AUC."""
+        figures = {
+            attack: {**tally.summary(), "pooled": self._pools[attack].end_epoch()}
+            for attack, tally in self._epoch_tallies.items()
+        }
         self._epoch_tallies = {}
         return figures
 
+    def _tally(self, step: int, epoch: int, leaks: Leaks) -> dict[str, BatchLeak]:
+        worst: dict[str, BatchLeak] = {}
+        for party, by_attack in leaks.items():
+            for attack, leak in by_attack.items():
+                self._rows.append((step, epoch, party, attack, leak.auc, *leak.sizes))
+                worst[attack] = max(worst.get(attack, leak), leak, key=lambda one: -1 if one.auc is None else one.auc)
+        for attack, leak in worst.items():
+            for tallies in (self.tallies, self._epoch_tallies):
+                tallies.setdefault(attack, LeakTally(best_of=self.parties)).add(leak.auc, *leak.sizes)
+        return worst
+
     def tensors(self) -> Tensors:
         """What a checkpoint must hold: every figure; those that are undefined as NaN, which no figure is."""
-        kinds = sorted({(party, attack) for _, _, party, attack, _ in self._rows})
+        kinds = sorted({(party, attack) for _, _, party, attack, *_ in self._rows})
         number = {kind: place for place, kind in enumerate(kinds)}
-        whole = [(step, epoch, number[party, attack]) for step, epoch, party, attack, _ in self._rows]
-        aucs = [math.nan if auc is None else auc for *_, auc in self._rows]
+        whole = [(step, epoch, number[party, attack]) for step, epoch, party, attack, *_ in self._rows]
+        aucs = [math.nan if auc is None else auc for _, _, _, _, auc, *_ in self._rows]
         names = json.dumps(kinds).encode()
-        return {
+        found = {
             "rows": torch.tensor(whole, dtype=torch.int64).reshape(-1, 3),
+            "sizes": torch.tensor([row[5:] for row in self._rows], dtype=torch.int64).reshape(-1, 2),
             "aucs": torch.tensor(aucs, dtype=torch.float64),
             "kinds": torch.tensor(list(names), dtype=torch.uint8),
         }
+        for attack, pool in self._pools.items():
+            found |= prefixed(f"pool/{attack}", pool.tensors())
+        return found
 
     def restore(self, tensors: Mapping[str, Tensor], epoch: int) -> None:
-        """Take back what `tensors` gave; `epoch` is that of the step that comes next."""
+        """Take back what `tensors` gave; `epoch` is that of the step that comes next.
+
+        Older checkpoints have neither sizes nor pools: what follows from them then begins here.
+        """
         kinds = json.loads(bytes(tensors["kinds"].tolist()))
-        steps: dict[tuple[int, int], dict[str, dict[str, float | None]]] = {}
-        for (step, of_epoch, kind), auc in zip(tensors["rows"].tolist(), tensors["aucs"].tolist(), strict=True):
+        steps: dict[tuple[int, int], dict[str, dict[str, BatchLeak]]] = {}
+        rows, aucs = tensors["rows"], tensors["aucs"]
+        sizes = tensors.get("sizes", torch.zeros(len(rows), 2, dtype=torch.int64))
+        for (step, of_epoch, kind), auc, (positives, negatives) in zip(
+            *map(torch.Tensor.tolist, (rows, aucs, sizes)), strict=True
+        ):
             party, attack = kinds[kind]
-            leaks = steps.setdefault((step, of_epoch), {}).setdefault(party, {})
-            leaks[attack] = None if math.isnan(auc) else auc
+            leak = BatchLeak(None if math.isnan(auc) else auc, (positives, negatives))
+            steps.setdefault((step, of_epoch), {}).setdefault(party, {})[attack] = leak
         for (step, of_epoch), by_party in steps.items():
-            self.record(step, of_epoch, by_party)
+            self._tally(step, of_epoch, by_party)
             if of_epoch != epoch:
                 self._epoch_tallies = {}
+        for attack in self.tallies:
+            pool = self._pools.setdefault(attack, PooledLeak())
+            if saved := below(f"pool/{attack}", tensors):
+                pool.restore(saved)
 
     def summary(self) -> dict[str, dict[str, dict[str, float | int | None]]]:
-        """attack -> layer -> mean, p95, max over the batches, and how many were skipped."""
-        return {attack: {"cut": tally.summary()} for attack, tally in sorted(self.tallies.items())}
+        """attack -> layer -> mean, p95, ... over the batches, pooled figures, and how many batches were skipped."""
+        return {
+            attack: {"cut": tally.summary() | self._pools[attack].summary()}
+            for attack, tally in sorted(self.tallies.items())
+        }
 
     def table(self) -> pa.Table:
-        """Every figure: step, epoch, party, attack, leak_auc (null where undefined)."""
-        names = ["step", "epoch", "party", "attack", "leak_auc"]
-        columns: list[Any] = list(zip(*self._rows, strict=True)) or [[] for _ in names]
-        types = [pa.int64(), pa.int64(), pa.string(), pa.string(), pa.float64()]
+        """Every figure: step, epoch, party, attack, leak_auc (null where undefined) and its null_floor."""
+        names = ["step", "epoch", "party", "attack", "leak_auc", "null_floor"]
+        rows = [(*row[:5], None if row[4] is None or 0 in row[5:] else null_floor(*row[5:])) for row in self._rows]
+        columns: list[Any] = list(zip(*rows, strict=True)) or [[] for _ in names]
+        types = [pa.int64(), pa.int64(), pa.string(), pa.string(), pa.float64(), pa.float64()]
         return pa.table([pa.array(c, type=t) for c, t in zip(columns, types, strict=True)], names=names)

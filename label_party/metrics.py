@@ -36,11 +36,11 @@ class LabelPartyMetrics(Metrics):
             if figure not in _PLACE:
                 self._figures.labels(figure).set(math.nan if value is None else value)
 
-    def bound(self, summary: Mapping[str, float] | None) -> None:
+    def bound(self, summary: Mapping[str, float | str] | None) -> None:
         """What `RunBound.summary` says; nothing where the defense states no bound."""
         if summary is not None:
-            self._bound.labels("step").set(summary["per_step_leak_auc"])
-            self._bound.labels("run").set(summary["whole_run_leak_auc"])
+            self._bound.labels("step").set(float(summary["per_step_leak_auc"]))
+            self._bound.labels("run").set(float(summary["whole_run_leak_auc"]))
 
     def watch(self, connected: Callable[[], int], unanswered: Callable[[], int]) -> None:
         """Ask these at each scrape: how many parties have an open stream, how many activations have no answer yet."""

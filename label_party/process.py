@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from itertools import compress
@@ -11,7 +12,6 @@ from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 import typer
 
@@ -23,10 +23,11 @@ from cutlayer.common.config import LABEL_PARTY, RunFile
 from cutlayer.common.datasets import load_table
 from cutlayer.common.errors import AlignmentError, ConfigError, Interrupted, PeerError, RolledBack, is_lasting
 from cutlayer.common.fields import given_address
-from cutlayer.common.files import DirectoryLock, load_secret, private_folder, write_atomically, write_json
+from cutlayer.common.files import DirectoryLock, load_secret, private_folder, write_json
 from cutlayer.common.labels import Labels, read_labels, require_classes
 from cutlayer.common.metrics import served
 from cutlayer.common.models import save_model
+from cutlayer.common.parquet import write_table
 from cutlayer.common.process import peak_rss_bytes, run_party
 from cutlayer.common.run_state import RunState
 from cutlayer.common.schedule import Schedule
@@ -152,7 +153,7 @@ class LabelParty:
             self._store.drop_after(resume_step)
             servicer.open_training(training.schedule, rows, walk.links)
             self._walk = walk
-            exchange.publish(0, held)
+            exchange.publish(0, self._with_labels(held, training))
             walk.run()
             missing = exchange.await_finish()
         except RolledBack:
@@ -215,6 +216,10 @@ class LabelParty:
         held = {party: replace(one, resume_step=resume_step) for party, one in held.items()}
         return replace(rows, order=np.flatnonzero(labels.keep)[rows.order]), held, resume_step
 
+    def _with_labels(self, held: Mapping[str, HeldRows], training: LabelTraining) -> dict[str, HeldRows]:
+        """`held` with the labels that the job grants to each party."""
+        return {party: replace(one, labels=training.labels_for(party)) for party, one in held.items()}
+
     def _prepare(self, table: Table, labels: Labels, rows: CommonRows) -> LabelTraining:
         job = self._job
         schedule = Schedule(job.seed, rows.count, job.test_fraction, job.batch_size, job.epochs)
@@ -247,21 +252,16 @@ class LabelParty:
         self._telemetry.sync()
         save_model(self._folder / "model", training.models)
         ids = np.asarray(table.ids, dtype=object)[rows.order]
-        _write_table(
+        write_table(
             self._folder / "labels.parquet", pa.table({"row_id": pa.array(ids), "label": training.labels.numpy()})
         )
-        _write_table(self._folder / "audit.parquet", training.audit.table())
+        write_table(self._folder / "audit.parquet", training.audit.table())
+        training.samples.write(self._folder)
         history = {party: link.session.history.hex() for party, link in servicer.links.items()}
         party = {"pid": os.getpid(), "peak_rss_bytes": peak_rss_bytes(), "seconds": figures.seconds}
         write_json(self._folder / "party.json", party | {"history": history})
         summary = summary_record(self._run_file, training, figures, servicer.links)
         write_json(self._out / "summary.json", summary)
-
-
-def _write_table(path: Path, table: pa.Table) -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    write_atomically(path, sink.getvalue().to_pybytes())
 
 
 def _farewell(error: BaseException) -> tuple[str, str] | None:

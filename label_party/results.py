@@ -12,13 +12,16 @@ from typing import Any
 
 from cutlayer import __version__
 from cutlayer.common.config import LABEL_PARTY, RunFile
+from cutlayer.common.leakage import null_floor_over
 from cutlayer.common.process import peak_rss_bytes
-from cutlayer.common.schedule import Schedule, Step
+from cutlayer.common.schedule import Step
 from cutlayer.common.telemetry import Progress
+from cutlayer.label_party.audit import BatchLeak
 from cutlayer.label_party.links import Link
 from cutlayer.label_party.training import LabelTraining
 
 Figures = dict[str, float | int | None]
+_LEAK_FIGURES = ("mean", "p95", "max", "pooled", "null_floor", "skipped")
 _PACKAGES = ("grpcio", "numpy", "protobuf", "torch")
 
 
@@ -31,6 +34,7 @@ class RunFigures:
     loss: float | None = None
     utility: Figures = field(default_factory=dict)
     leak: dict[str, float] = field(default_factory=dict)
+    chance: dict[str, float] = field(default_factory=dict)
     _epoch_loss: float = 0.0
     _epoch_rows: int = 0
     _seconds_before: float = 0.0
@@ -39,7 +43,7 @@ class RunFigures:
 
     def record(self) -> dict[str, Any]:
         """What a checkpoint must hold, as values of JSON."""
-        kept = ("trained_rows", "loss", "utility", "leak", "_epoch_loss", "_epoch_rows", "evaluations")
+        kept = ("trained_rows", "loss", "utility", "leak", "chance", "_epoch_loss", "_epoch_rows", "evaluations")
         return {name: getattr(self, name) for name in kept} | {"_seconds_before": self.seconds}
 
     @classmethod
@@ -47,11 +51,13 @@ class RunFigures:
         """What `record` gave."""
         return cls(**record)
 
-    def trained(self, rows: int, loss: float, leak: Mapping[str, float | None]) -> None:
+    def trained(self, rows: int, loss: float, leak: Mapping[str, BatchLeak], parties: int) -> None:
         """A training step of `rows` rows is done."""
         self.trained_rows += rows
         self.loss = loss
-        self.leak = {attack: auc for attack, auc in leak.items() if auc is not None}
+        known = {attack: found for attack, found in leak.items() if found.auc is not None}
+        self.leak = {attack: found.auc for attack, found in known.items() if found.auc is not None}
+        self.chance = {attack: null_floor_over({found.sizes: 1}, parties) or 1.0 for attack, found in known.items()}
         self._epoch_loss += loss * rows
         self._epoch_rows += rows
 
@@ -61,7 +67,9 @@ class RunFigures:
         self._epoch_loss, self._epoch_rows = 0.0, 0
         record: Figures = {"step": step.number, "epoch": step.epoch, **self.utility}
         for attack, figures in training.audit.end_epoch().items():
-            record |= {f"leak_{attack}_{name}": figures[name] for name in ("mean", "p95", "max", "skipped")}
+            record |= {f"leak_{attack}_{name}": figures[name] for name in _LEAK_FIGURES}
+        if training.bound.stated:
+            record |= {"bound_step": training.bound.per_step, "bound_run": training.bound.whole_run}
         for party, defense in training.defenses.items():
             record |= {f"defense_{party}_{name}": value for name, value in defense.telemetry().items()}
         self.evaluations.append(record)
@@ -81,8 +89,9 @@ class RunFigures:
         """Training has ended."""
         self._ended = time.monotonic()
 
-    def progress(self, step: Step, schedule: Schedule, epochs: int) -> Progress:
+    def progress(self, step: Step, training: LabelTraining, epochs: int) -> Progress:
         """What the display shows."""
+        schedule, bound = training.schedule, training.bound
         return Progress(
             step=step.number,
             steps=schedule.steps,
@@ -92,6 +101,9 @@ class RunFigures:
             samples_per_second=self.trained_rows / max(self.seconds, 1e-9),
             eta_seconds=self.seconds / step.number * (schedule.steps - step.number),
             leak=self.leak,
+            chance=self.chance,
+            bound={"step": bound.per_step, "run": bound.whole_run} if bound.stated else None,
+            exact_steps=training.unprotected.exact_steps or None,
             test_auc=self.utility.get("test_auc"),
             kind=step.kind,
             rows=len(step.rows),
@@ -122,7 +134,9 @@ def summary_record(
         "leak": {"audit": training.audit.summary()},
         "knowledge": {party: granted.model_dump() for party, granted in job.knowledge.items()},
         "bound": training.bound.summary(),
+        "releases": training.releases(),
         "steps": training.schedule.train_steps,
+        "steps_per_epoch": training.schedule.steps_per_epoch,
         "epochs": job.epochs,
         "rows": len(training.schedule.train_rows),
         "test_rows": len(training.schedule.test_rows),

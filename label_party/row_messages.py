@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,23 @@ from cutlayer.common.wire import form_name, form_of
 from cutlayer.label_party.rows import PartyIds
 from cutlayer.v1 import training_pb2
 
+_LABELS_A_FRAME = 1 << 14  # at most 4 bytes a row and 3 a label, so that a frame is smaller than one of digests
+
 
 @dataclass(frozen=True)
 class HeldRows:
-    """The answer to a party's id digests: which of them all parties hold, and the step after which all go on."""
+    """The answer to a party's id digests.
+
+    Attributes:
+        mask: which of them all parties hold.
+        resume_step: the step after which all go on.
+        labels: what the job grants: aligned row -> label.
+    """
 
     mask: npt.NDArray[np.bool_]
     form: alignment.IdForm
     resume_step: int = 0
+    labels: Mapping[int, int] = field(default_factory=dict)
 
 
 def read_announcement(requests: Iterator[training_pb2.AlignRowsRequest], secret: bytes) -> training_pb2.IdDigests:
@@ -78,6 +87,8 @@ def _fitting(chunk: bytes, size: int) -> bytes:
 
 
 def held_frames(held: HeldRows) -> Iterator[training_pb2.AlignRowsResponse]:
+    """The answer to a party: labels that it is granted, and then which of its ids are held, which ends the answer."""
+    yield from _label_frames(held.labels)
     packed = alignment.pack_mask(held.mask)
     for start in range(0, max(len(packed), 1), ALIGN_CHUNK_BYTES):
         yield training_pb2.AlignRowsResponse(
@@ -86,3 +97,10 @@ def held_frames(held: HeldRows) -> Iterator[training_pb2.AlignRowsResponse]:
             form=form_name(held.form),
             resume_step=held.resume_step,
         )
+
+
+def _label_frames(labels: Mapping[int, int]) -> Iterator[training_pb2.AlignRowsResponse]:
+    rows = list(labels)
+    for start in range(0, len(rows), _LABELS_A_FRAME):
+        some = rows[start : start + _LABELS_A_FRAME]
+        yield training_pb2.AlignRowsResponse(labelled_rows=some, labels=[labels[row] for row in some])

@@ -42,6 +42,8 @@ def content(training: LabelTraining, figures: RunFigures, links: Mapping[str, Sa
     """What a checkpoint holds: tensors, and the rest as values of JSON."""
     tensors = prefixed("training", training.tensors())
     tensors |= prefixed("audit", training.audit.tensors()) | prefixed("bound", training.bound.tensors())
+    tensors |= prefixed("unprotected", training.unprotected.tensors())
+    tensors |= prefixed("samples", training.samples.tensors())
     return tensors, {"figures": figures.record(), "links": {party: link.record() for party, link in links.items()}}
 
 
@@ -57,6 +59,8 @@ def restore(checkpoint: Checkpoint, training: LabelTraining) -> tuple[RunFigures
         training.restore(below("training", tensors))
         training.audit.restore(below("audit", tensors), epoch)
         training.bound.restore(below("bound", tensors))
+        training.unprotected.restore(below("unprotected", tensors))
+        training.samples.restore(below("samples", tensors))
         links = {party: SavedLink.of(link) for party, link in record["links"].items()}
         return RunFigures.of(record["figures"]), links
     except (KeyError, ValueError, TypeError, RuntimeError) as error:

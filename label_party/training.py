@@ -6,7 +6,7 @@ Shape suffixes: B rows of the batch, N aligned rows, F features, d cut-layer wid
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import torch
@@ -21,10 +21,13 @@ from cutlayer.common.schedule import Schedule, Step
 from cutlayer.common.tables import Features
 from cutlayer.common.tensors import all_finite
 from cutlayer.label_party.aggregation import aggregate, aggregate_width
-from cutlayer.label_party.audit import Audit, Reference, batch_leaks, draw_reference
+from cutlayer.label_party.audit import Audit, BatchLeak, Reference, batch_leaks, draw_reference
 from cutlayer.label_party.bound import RunBound
 from cutlayer.label_party.defenses import Defense, Perturbed, defenses
+from cutlayer.label_party.knowledge import draw_labelled
 from cutlayer.label_party.objectives import CrossEntropy
+from cutlayer.label_party.samples import Samples
+from cutlayer.label_party.unprotected import Unprotected
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,11 @@ def make_defense(job: Job, choice: Choice) -> Defense:
 
 
 class StepResult(NamedTuple):
-    """What a training step makes: mean loss, what may leave for each party, largest leak AUC of each attack."""
+    """What a training step makes: mean loss, what may leave for each party, largest leak of each attack."""
 
     loss: float
     releases: dict[str, Release]
-    leak: dict[str, float | None]
+    leak: dict[str, BatchLeak]
 
 
 class LabelTraining:
@@ -85,10 +88,12 @@ class LabelTraining:
         self.job = job
         self.schedule = schedule
         self.objective = CrossEntropy.of(job)
-        self.audit = Audit(multiclass=job.task == "multiclass")
+        self.audit = Audit(multiclass=job.task == "multiclass", parties=len(job.parties))
         self._features = features
         self.labels = y_N
         self.bound = RunBound(len(y_N))
+        self.unprotected = Unprotected()
+        self.samples = Samples(schedule, section.samples, len(job.parties))
         self._secret = secret
         self._seed = job.seed if section.seed is None else section.seed
         self._evaluated: list[Tensor] = []
@@ -127,6 +132,17 @@ class LabelTraining:
         logits_NK, self._evaluated = torch.cat(self._evaluated), []
         return self.objective.figures(logits_NK, self.labels[self.schedule.test_rows])
 
+    def labels_for(self, party: str) -> dict[int, int]:
+        """Aligned rows whose labels the job grants to `party`."""
+        return draw_labelled(self.labels, self.schedule, self.job.granted(party).labelled_rows, self._seed, party)
+
+    def releases(self) -> dict[str, dict[str, int]]:
+        """party -> rows and steps that left, how many of each as they were, and what the defense counts."""
+        return {
+            party: {**asdict(counts), **self.defenses[party].counts()}
+            for party, counts in self.unprotected.parties.items()
+        }
+
     def tensors(self) -> Tensors:
         """What a checkpoint must hold of models, optimizer, defenses and an evaluation that is under way."""
         found = prefixed("model", self.models.state_dict()) | prefixed("optimizer", optimizer_tensors(self._optimizer))
@@ -164,7 +180,7 @@ class LabelTraining:
 
     def _release(
         self, step: Step, received: Mapping[str, Received], y_B: Tensor
-    ) -> tuple[dict[str, Release], dict[str, float | None]]:
+    ) -> tuple[dict[str, Release], dict[str, BatchLeak]]:
         multiclass = self.audit.multiclass
         releases, leaks = {}, {}
         for party, r in received.items():
@@ -175,7 +191,10 @@ class LabelTraining:
             draw = Noise(public_key("audit", self._seed, party, step.number))
             reference = draw_reference(g_Bd, y_B, multiclass=multiclass, noise=draw)
             leaks[party] = batch_leaks(perturbed.g_Bd, y_B, reference, multiclass=multiclass)
-            self.bound.add(party, step.rows, self.defenses[party].telemetry())
+            telemetry = self.defenses[party].telemetry()
+            self.bound.add(party, step.rows, telemetry)
+            self.samples.add(step, party, y_B, g_Bd, perturbed.g_Bd, telemetry)
+            self.unprotected.add(party, g_Bd, perturbed.g_Bd)
             granted = self.job.granted(party).clean_positive_gradient
             releases[party] = Release(perturbed, reference if granted else None)
         return releases, self.audit.record(step.number, step.epoch, leaks)

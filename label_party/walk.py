@@ -12,6 +12,7 @@ from cutlayer.common.process import end_requested, whole_step
 from cutlayer.common.schedule import Step
 from cutlayer.common.telemetry import Telemetry
 from cutlayer.label_party.metrics import LabelPartyMetrics
+from cutlayer.label_party.notices import Notices
 from cutlayer.label_party.results import Figures, RunFigures
 from cutlayer.label_party.saving import Cadence, content, restore
 from cutlayer.label_party.server import LabelPartyServicer, PartyExchange
@@ -47,6 +48,7 @@ class Walk:
         self._telemetry = telemetry
         self._metrics = metrics
         self._cadence = Cadence(job.checkpoint)
+        self._notices = Notices(training)
         self.figures, self.links = restore(checkpoint, training) if checkpoint else (RunFigures(), {})
         self._done = self._saved = checkpoint.step if checkpoint else 0
         self._inside_step = False
@@ -91,7 +93,7 @@ class Walk:
     ) -> tuple[dict[str, Release], dict[str, float | None]]:
         if step.kind == "train":
             loss, releases, leak = self.training.step(step, received)
-            self.figures.trained(len(step.rows), loss, leak)
+            self.figures.trained(len(step.rows), loss, leak, len(received))
             return releases, {}
         test = self.training.evaluate(step, received)
         shared = {k: v for k, v in test.items() if v is not None} if self._job.privacy.share_metrics else None
@@ -116,9 +118,11 @@ class Walk:
 
     def _report(self, step: Step, evaluation: Figures | None) -> None:
         before, self._ended = self._ended, time.monotonic()
-        progress = self.figures.progress(step, self.training.schedule, self._job.epochs)
+        progress = self.figures.progress(step, self.training, self._job.epochs)
         seconds, waited = self._ended - before, self._collected - before
         self._telemetry.step(replace(progress, seconds=seconds, waited=waited))
+        for text in self._notices.new(step.number):
+            self._telemetry.warning(text)
         if evaluation is not None:
             self._telemetry.evaluation(evaluation)
             self._metrics.bound(self.training.bound.summary())

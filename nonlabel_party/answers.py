@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,22 +22,55 @@ _METRIC = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _OWN_FIGURES = frozenset({"step", "epoch"})
 
 
+@dataclass(frozen=True)
+class GrantedLabels:
+    """How many labels of each class the job grants this party, and how many classes there are."""
+
+    per_class: int = 0
+    classes: int = 2
+
+
+NO_LABELS = GrantedLabels()
+
+
+@dataclass(frozen=True)
+class Held:
+    """The label party's answer to this party's sorted id digests.
+
+    Attributes:
+        mask: which of them all parties hold, (N,).
+        form: how the label party's ids are written.
+        resume_step: the step after which all go on.
+        labels: granted knowledge: aligned row -> label.
+    """
+
+    mask: npt.NDArray[np.bool_]
+    form: alignment.IdForm
+    resume_step: int
+    labels: Mapping[int, int]
+
+
 def read_held(
-    receive: Callable[[], training_pb2.AlignRowsResponse], count: int, durable_steps: tuple[int, ...]
-) -> tuple[npt.NDArray[np.bool_], alignment.IdForm, int]:
-    """Which of `count` ids all parties hold, (count,); how the label party's are written; the step to go on after.
+    receive: Callable[[], training_pb2.AlignRowsResponse],
+    count: int,
+    durable_steps: tuple[int, ...],
+    granted: GrantedLabels = NO_LABELS,
+) -> Held:
+    """The answer to `count` id digests.
 
     Args:
         receive: gives the next message.
-        durable_steps: the checkpoints of this party, one of which that step must be, or 0.
+        durable_steps: the checkpoints of this party, one of which the step to go on after must be, or 0.
+        granted: labels that may come; others are refused.
 
     Raises:
         FrameError: the answer does not fit what this party has sent.
     """
-    packed, size = bytearray(), (count + 7) // 8
+    packed, size, labels = bytearray(), (count + 7) // 8, _LabelReader(granted)
     while True:
         response = receive()
-        if not 0 < len(response.held_by_all) <= size - len(packed):
+        only_labels = labels.add(response) and not response.held_by_all
+        if not only_labels and not 0 < len(response.held_by_all) <= size - len(packed):
             raise FrameError("the label party's answer to the id digests has the wrong length")
         packed += response.held_by_all
         if len(packed) == size:
@@ -43,7 +78,42 @@ def read_held(
     step = response.resume_step
     if step and step not in durable_steps:
         raise FrameError(f"the label party wants to go on after step {step}, of which this party holds no checkpoint")
-    return alignment.unpack_mask(bytes(packed), count), form_of(response.form), step
+    mask = alignment.unpack_mask(bytes(packed), count)
+    labels.require_below(int(np.count_nonzero(mask)))
+    return Held(mask, form_of(response.form), step, labels.found)
+
+
+class _LabelReader:
+    """The labels in the messages of an answer; holds no more than are granted."""
+
+    def __init__(self, granted: GrantedLabels) -> None:
+        self.found: dict[int, int] = {}
+        self._granted = granted
+        self._of_class: Counter[int] = Counter()
+
+    def add(self, response: training_pb2.AlignRowsResponse) -> bool:
+        """Take those of the next message; whether any is new."""
+        rows, labels = response.labelled_rows, response.labels
+        if len(rows) != len(labels):
+            raise _other_labels()
+        known = len(self.found)
+        for row, label in zip(rows, labels, strict=True):
+            if row not in self.found:
+                self._of_class[label] += 1
+                self.found[row] = label
+            too_many = self._of_class[label] > self._granted.per_class
+            if self.found[row] != label or label >= self._granted.classes or too_many:
+                raise _other_labels()
+        return len(self.found) > known
+
+    def require_below(self, aligned: int) -> None:
+        """Each is of one of the `aligned` rows."""
+        if any(row >= aligned for row in self.found):
+            raise FrameError("the label party names a label of a row that is not aligned")
+
+
+def _other_labels() -> FrameError:
+    return FrameError("the labels in the label party's answer are not those that the job grants")
 
 
 def shared_metrics(answer: training_pb2.Answer) -> dict[str, float]:

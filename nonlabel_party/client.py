@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
-import numpy as np
-import numpy.typing as npt
 
 from cutlayer import __version__
 from cutlayer.common import alignment
@@ -24,7 +22,7 @@ from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.tensors import MatrixReader, matrices_digest
 from cutlayer.common.tls import OwnCertificate
 from cutlayer.common.wire import hello_of
-from cutlayer.nonlabel_party.answers import read_held, shared_metrics
+from cutlayer.nonlabel_party.answers import NO_LABELS, GrantedLabels, Held, read_held, shared_metrics
 from cutlayer.nonlabel_party.line import Line
 from cutlayer.nonlabel_party.refusals import ended, refusal
 from cutlayer.nonlabel_party.stream import Stream, id_frames
@@ -92,13 +90,19 @@ class LabelPartyClient:
         return self._link.history
 
     def align(
-        self, own: alignment.OwnIds, origin: str, durable_steps: tuple[int, ...], patience_s: float | None = None
-    ) -> tuple[npt.NDArray[np.bool_], int]:
-        """Which of this party's sorted ids all parties hold, (N,), and the step after which all go on.
+        self,
+        own: alignment.OwnIds,
+        origin: str,
+        durable_steps: tuple[int, ...],
+        patience_s: float | None = None,
+        granted: GrantedLabels = NO_LABELS,
+    ) -> Held:
+        """Which of this party's sorted ids all parties hold, and the step after which all go on.
 
         Args:
             durable_steps: of which this party holds a checkpoint.
             patience_s: how long to wait for the label party in place of `connect_s`.
+            granted: labels that the job grants this party.
 
         Raises:
             AlignmentError: none is held by all. PeerError: the label party is not there or ended the session.
@@ -114,15 +118,15 @@ class LabelPartyClient:
             try:
                 greeting = replace(self._greeting(), durable_steps=durable_steps)
                 stream.send(training_pb2.AlignRowsRequest(hello=hello_of(greeting)), *id_frames(own))
-                held, form, resume_step = read_held(stream.receive, len(own.digests), durable_steps)
+                held = read_held(stream.receive, len(own.digests), durable_steps, granted)
             except grpc.RpcError as error:
                 self._line.mend(error, stream, deadline, greeted=False)
                 self.traffic.reopened += 1
                 continue
             self._line.absence.over()
-            if not held.any():
-                raise AlignmentError(alignment.explain_no_match(own.form, form, len(own.digests), [], origin))
-            return held, resume_step
+            if not held.mask.any():
+                raise AlignmentError(alignment.explain_no_match(own.form, held.form, len(own.digests), [], origin))
+            return held
 
     def begin_training(self, terms: Terms, steps: int, state: LinkState | None) -> None:
         """The rows are known: `terms` has their count and digest, `steps` is the number of the last step.

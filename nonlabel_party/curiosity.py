@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from cutlayer.common.checkpoints import Tensors, below, prefixed
@@ -13,6 +15,7 @@ from cutlayer.common.config import Choice, GrantedKnowledge, Job
 from cutlayer.common.errors import PluginError, StorageError
 from cutlayer.nonlabel_party.attacks import Attack, attacks
 from cutlayer.nonlabel_party.guesses import Guesses
+from cutlayer.nonlabel_party.recorder import Recorder
 from cutlayer.nonlabel_party.view import StepView
 
 FINAL = 0  # in place of a step: what is guessed when training has ended
@@ -25,14 +28,22 @@ class Curiosity:
         chosen: the attacks of the run file.
         folder: where `<attack>.parquet` goes.
         warn: told in words when an attack fails; training goes on without it.
+        recorder: keeps the views for attacks after training.
 
     Raises:
         PluginError: an attack does not exist, does not fit the task, or needs knowledge that is not granted.
     """
 
     def __init__(
-        self, job: Job, party: str, chosen: Sequence[Choice], folder: Path, warn: Callable[[str], None]
+        self,
+        job: Job,
+        party: str,
+        chosen: Sequence[Choice],
+        folder: Path,
+        warn: Callable[[str], None],
+        recorder: Recorder | None = None,
     ) -> None:
+        self._recorder = recorder
         self._warn = warn
         self._make = [partial(make_attack, job, job.granted(party), choice) for choice in chosen]
         self._names = [choice.name for choice in chosen]
@@ -52,16 +63,24 @@ class Curiosity:
 
     @property
     def awake(self) -> bool:
-        """Whether any attack is looking."""
-        return bool(self._running)
+        """Whether anyone is looking."""
+        return bool(self._running) or self._recorder is not None
 
     @property
     def looks_at_first_layer(self) -> bool:
-        """Whether an attack wants the gradient at the first layer."""
-        return any("first" in getattr(attack, "layers", ()) for attack, _ in self._running.values())
+        """Whether an attack or the recorder wants the gradient at the first layer."""
+        recorded = self._recorder is not None and self._recorder.looks_at_first_layer
+        return recorded or any("first" in getattr(attack, "layers", ()) for attack, _ in self._running.values())
+
+    def begin(self, row_ids: npt.NDArray[np.object_], x_NF: Tensor, known_labels: Mapping[str, int]) -> None:
+        """The rows are known: ids (N,), features (N, F), and labels that the job grants."""
+        if self._recorder is not None:
+            self._recorder.begin(row_ids, x_NF, known_labels)
 
     def observe(self, view: StepView) -> None:
-        """Show one training step to every attack."""
+        """Show one training step to the recorder and to every attack."""
+        if self._recorder is not None:
+            self._recorder.add(view)
         for name in list(self._running):
             attack, guesses = self._running[name]
             try:
@@ -75,6 +94,8 @@ class Curiosity:
     def save(self, step: int) -> tuple[Tensors, list[str]]:
         """Make all guesses up to `step` safe; what a checkpoint must hold of the attacks, and which still look."""
         tensors: Tensors = {}
+        if self._recorder is not None:
+            self._recorder.end_part(step)
         for name, (attack, guesses) in self._running.items():
             guesses.end_part(step)
             tensors |= prefixed(name, attack.state())
@@ -83,6 +104,8 @@ class Curiosity:
     def go_back(self, step: int, tensors: Mapping[str, Tensor], looking: Sequence[str] | None) -> None:
         """Go on after `step` with what `save` gave then; `looking` is None at the beginning."""
         self._start()
+        if self._recorder is not None:
+            self._recorder.go_back(step)
         for name in list(self._running):
             attack, guesses = self._running[name]
             guesses.go_back(step)
@@ -93,6 +116,8 @@ class Curiosity:
 
     def finish(self, step: int) -> None:
         """Let the attacks draw their conclusions, and write what they guessed; `step` was the last one."""
+        if self._recorder is not None:
+            self._recorder.finish(step)
         for attack, guesses in self._running.values():
             guesses.end_part(step)
             guesses.add(FINAL, attack.infer())
@@ -114,7 +139,8 @@ def make_attack(job: Job, granted: GrantedKnowledge, choice: Choice) -> Attack:
     if job.task not in attack.tasks:
         raise PluginError(f"attack {choice.name!r} is for task {', '.join(sorted(attack.tasks))}, not {job.task}")
     if missing := attack.needs - granted.kinds():
-        raise PluginError(f"attack {choice.name!r} needs job.knowledge.<party>: {{{min(missing)}: true}}")
+        value = "5" if min(missing) == "labelled_rows" else "true"
+        raise PluginError(f"attack {choice.name!r} needs job.knowledge.<party>: {{{min(missing)}: {value}}}")
     return attack
 
 

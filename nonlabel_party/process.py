@@ -39,8 +39,10 @@ from cutlayer.common.session import Terms
 from cutlayer.common.tables import Features, Table, prepare
 from cutlayer.common.telemetry import Progress, Telemetry, make_display
 from cutlayer.common.tls import own_certificate
+from cutlayer.nonlabel_party.answers import GrantedLabels, Held
 from cutlayer.nonlabel_party.client import LabelPartyClient
 from cutlayer.nonlabel_party.curiosity import Curiosity
+from cutlayer.nonlabel_party.recorder import Recorder
 from cutlayer.nonlabel_party.saving import content, restore
 from cutlayer.nonlabel_party.training import BottomTraining
 from cutlayer.nonlabel_party.walk import Walk
@@ -130,10 +132,15 @@ class NonlabelParty:
             own,
         )
 
+    def _make_curiosity(self) -> Curiosity:
+        job, name, section, warn = self._job, self._name, self._section, self._telemetry.warning
+        recorder = None
+        if section.capture is not None:
+            recorder = Recorder(job, name, section.capture, section.threads, self._folder / "capture", warn)
+        return Curiosity(job, name, section.attacks, self._folder / "attacks", warn, recorder)
+
     def _run(self) -> None:
-        self._curiosity = Curiosity(
-            self._job, self._name, self._section.attacks, self._folder / "attacks", self._telemetry.warning
-        )
+        self._curiosity = self._make_curiosity()
         table = load_table(self._section.data)
         for note in table.notes:
             self._telemetry.info(note)
@@ -146,13 +153,16 @@ class NonlabelParty:
         written = (self._folder / "party.json").exists()
         patience_s = min(_LAST_WORD_S, self._section.timeouts.connect_s) if written else None
         try:
-            held, resume_step = self._client.align(own, table.origin, self._store.steps(), patience_s)
+            held = self._client.align(own, table.origin, self._store.steps(), patience_s, self._granted())
         except PeerError as error:
             if not written:
                 raise
             self._end_alone(error)
             return True
-        return self._train_to_the_end(table, own, held, resume_step)
+        return self._train_to_the_end(table, own, held)
+
+    def _granted(self) -> GrantedLabels:
+        return GrantedLabels(self._job.granted(self._name).labelled_rows, self._job.classes)
 
     def _end_alone(self, error: PeerError) -> None:
         """Every step is done and the results are written, but the label party has gone: most likely it has finished."""
@@ -162,9 +172,9 @@ class NonlabelParty:
             "start it again with the same --out"
         )
 
-    def _train_to_the_end(self, table: Table, own: OwnIds, held: np.ndarray, resume_step: int) -> bool:
+    def _train_to_the_end(self, table: Table, own: OwnIds, held: Held) -> bool:
         try:
-            walk = self._prepare(table, own, held, resume_step)
+            walk = self._prepare(table, own, held)
             self._train(walk)
             self._write_results(walk)
             self._client.finish()
@@ -175,18 +185,20 @@ class NonlabelParty:
         self._telemetry.done(f"finished; results are in {self._folder}")
         return True
 
-    def _prepare(self, table: Table, own: OwnIds, held: np.ndarray, resume_step: int) -> Walk:
-        order = own.order[held]
+    def _prepare(self, table: Table, own: OwnIds, held: Held) -> Walk:
+        order = own.order[held.mask]
         self._telemetry.info(f"{len(order)} rows matched; {len(table.ids) - len(order)} of {table.origin} dropped")
-        digest = rows_digest(own.digests[held])
+        digest = rows_digest(own.digests[held.mask])
         self._state.of_rows(digest)
         self._store.of_rows(digest)
         schedule = Schedule(self._job.seed, len(order), self._job.test_fraction, self._job.batch_size, self._job.epochs)
         training = BottomTraining(self._job, self._name, self._section, self._features(table, order, schedule))
-        link = self._go_back(training, resume_step)
+        link = self._go_back(training, held.resume_step)
         self._client.begin_training(self._terms(len(order), digest), schedule.steps, link)
         ids = np.asarray(table.ids, dtype=object)[order]
-        self._walk = Walk(training, self._client, schedule, self._curiosity, self._name, ids, self._job)
+        known = {str(ids[row]): label for row, label in held.labels.items()}
+        self._curiosity.begin(ids, training.features, known)
+        self._walk = Walk(training, self._client, schedule, self._curiosity, self._name, ids, self._job, known)
         return self._walk
 
     def _go_back(self, training: BottomTraining, step: int) -> LinkState | None:

@@ -45,6 +45,11 @@ class BottomTraining:
         self.model.load_state_dict(below("model", tensors))
         restore_optimizer(self._optimizer, below("optimizer", tensors))
 
+    @property
+    def features(self) -> Tensor:
+        """x_NF of all aligned rows."""
+        return self._x_NF
+
     def features_of(self, step: Step) -> Tensor:
         """x_BF of the step's rows."""
         return self._x_NF[step.rows]

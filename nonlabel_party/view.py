@@ -5,8 +5,9 @@ Shape suffixes: B rows of the batch, d cut-layer width, F features, D width of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from torch import Tensor
@@ -23,6 +24,14 @@ class CleanPositive:
 
 
 @dataclass(frozen=True)
+class FirstLayer:
+    """Gradients (B, D) at the first layer, and the clean one (D,) of the granted row, if there is one."""
+
+    g_BD: Tensor
+    clean_positive_D: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class StepView:
     """Everything, and nothing but, what a curious non-label party has at one training step.
 
@@ -34,6 +43,8 @@ class StepView:
         g_Bd: what it received: perturbed.
         clean_positive: knowledge that the job grants; None where it does not, or at a step that brings none.
         granted: the kinds of knowledge that the job grants, keys of `job.knowledge`.
+        known_labels: granted knowledge: label by row id, of rows in this batch or others.
+        first: set where a recorded view is looked at again, after training.
     """
 
     step: int
@@ -44,25 +55,32 @@ class StepView:
     clean_positive: CleanPositive | None = None
     granted: frozenset[str] = frozenset()
     pull_back: Callable[[Tensor], Tensor] | None = field(default=None, repr=False)
+    known_labels: Mapping[str, int] = field(default_factory=dict, repr=False)
+    first: FirstLayer | None = field(default=None, repr=False)
 
     def gradient(self, layer: Layer) -> Tensor:
         """What the party received, (B, D), at the cut layer or at the output of its bottom model's first layer."""
-        return self.g_Bd if layer == "cut" else self._at_first(self.g_Bd)
+        return self.g_Bd if layer == "cut" else self._first.g_BD
 
     def clean_positive_gradient(self, layer: Layer) -> Tensor | None:
         """The granted clean gradient of one positive row, (D,), at `layer`; None if not granted at this step."""
         if self.clean_positive is None:
             return None
-        if layer == "cut":
-            return self.clean_positive.g_d
-        g_Bd = self.g_Bd.new_zeros(self.g_Bd.shape)
-        g_Bd[self.clean_positive.row] = self.clean_positive.g_d
-        return self._at_first(g_Bd)[self.clean_positive.row]
+        return self.clean_positive.g_d if layer == "cut" else self._first.clean_positive_D
 
-    def _at_first(self, g_Bd: Tensor) -> Tensor:
+    @cached_property
+    def _first(self) -> FirstLayer:
+        """At the first layer; once for all attacks."""
+        if self.first is not None:
+            return self.first
         if self.pull_back is None:
             raise ValueError("this view has no bottom model, so there is no gradient at its first layer")
-        return self.pull_back(g_Bd)
+        g_BD = self.pull_back(self.g_Bd)
+        if self.clean_positive is None:
+            return FirstLayer(g_BD)
+        clean_Bd = self.g_Bd.new_zeros(self.g_Bd.shape)
+        clean_Bd[self.clean_positive.row] = self.clean_positive.g_d
+        return FirstLayer(g_BD, self.pull_back(clean_Bd)[self.clean_positive.row])
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ Shape suffixes: B rows of the batch, N aligned rows, d cut-layer width.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
@@ -34,6 +36,7 @@ class Walk:
         party: str,
         row_ids: npt.NDArray[np.object_],
         job: Job,
+        known_labels: Mapping[str, int],
     ) -> None:
         self.training = training
         self._client = client
@@ -42,6 +45,7 @@ class Walk:
         self._row_ids = row_ids
         self._encoding = job.cut_layer.encoding
         self._granted = job.granted(party).kinds()
+        self._known_labels = known_labels
         self.inside_step = False  # between the two updates of a step: not a state to save
         self._probe = FirstLayerProbe(training.model) if curiosity.looks_at_first_layer else None
 
@@ -80,5 +84,6 @@ class Walk:
             g_Bd=g_Bd.clone(),
             granted=self._granted,
             clean_positive=clean_positive(answer.knowledge, *g_Bd.shape),
+            known_labels=self._known_labels,
             pull_back=(lambda g: probe.pull_back(z_Bd, g)) if probe else None,
         )

@@ -5,12 +5,28 @@ from __future__ import annotations
 from cutlayer.common.config import DataSource
 from cutlayer.common.datasets.base import Dataset, datasets
 from cutlayer.common.datasets.click_log import ClickLog
+from cutlayer.common.datasets.criteo import Criteo
 from cutlayer.common.datasets.csv import Csv
 from cutlayer.common.datasets.embedded import BreastCancer, Digits, Wine
+from cutlayer.common.datasets.idx import Idx
+from cutlayer.common.datasets.images import Images
 from cutlayer.common.datasets.parquet import Parquet
 from cutlayer.common.tables import Table
 
-__all__ = ["BreastCancer", "ClickLog", "Csv", "Dataset", "Digits", "Parquet", "Wine", "datasets", "load_table"]
+__all__ = [
+    "BreastCancer",
+    "ClickLog",
+    "Criteo",
+    "Csv",
+    "Dataset",
+    "Digits",
+    "Idx",
+    "Images",
+    "Parquet",
+    "Wine",
+    "datasets",
+    "load_table",
+]
 
 
 def load_table(source: DataSource) -> Table:

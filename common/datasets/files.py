@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from cutlayer.common.datasets.base import Dataset, row_numbers
 from cutlayer.common.datasets.columns import Column
 from cutlayer.common.datasets.roles import Reference, Wanted, assign_roles
 from cutlayer.common.errors import DataError
-from cutlayer.common.tables import Table
+from cutlayer.common.tables import Image, Table, listed
 
 _MOST_SHOWN = 8
 
@@ -50,6 +51,7 @@ class TableFile(Dataset):
         numeric: columns of numbers.
         categorical: columns of categories.
         drop: columns to leave out.
+        image: channels, height and width, where the feature columns are pixels: channel by channel, row by row.
     """
 
     path: str
@@ -58,6 +60,7 @@ class TableFile(Dataset):
     numeric: tuple[Reference, ...] | None = None
     categorical: tuple[Reference, ...] | None = None
     drop: tuple[Reference, ...] = ()
+    image: Image | None = None
 
     @abstractmethod
     def read(self, path: Path) -> RawTable:
@@ -69,7 +72,7 @@ class TableFile(Dataset):
         return Wanted(self.id, self.label, self.numeric, self.categorical, self.drop)
 
     def load(self) -> Table:
-        path = _existing(Path(self.path))
+        path = existing(Path(self.path))
         raw = self.read(path)
         roles = assign_roles(raw.names, self.wanted, path.name)
         columns = {
@@ -86,10 +89,16 @@ class TableFile(Dataset):
             features[name], more = columns[name].feature(kind)
             notes += more
         notes += _missing(features, count, path.name)
-        return Table(tuple(ids), pa.table(features), label, path.name, notes=tuple(notes))
+        image = None if self.image is None else _image(self.image, features, path.name)
+        return Table(tuple(ids), pa.table(features), label, path.name, image, tuple(notes))
 
 
-def _existing(path: Path) -> Path:
+def existing(path: Path) -> Path:
+    """`path`, if it is a file.
+
+    Raises:
+        DataError: there is none.
+    """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise DataError(f"{path} is no regular file")
     if path.is_dir():
@@ -97,6 +106,21 @@ def _existing(path: Path) -> Path:
     if not path.exists():
         raise DataError(f"{path} does not exist; `path` is relative to the run file's folder")
     return path
+
+
+def _image(image: Image, features: Mapping[str, pa.ChunkedArray], origin: str) -> Image:
+    if texts := [name for name, column in features.items() if not pa.types.is_floating(column.type)]:
+        raise DataError(
+            f"{origin}: with `image` every feature column is a pixel, and {listed(texts)} hold no numbers; leave other "
+            "columns out with `drop: [...]`"
+        )
+    if min(image) < 1 or math.prod(image) != len(features):
+        shape = " x ".join(map(str, image))
+        raise DataError(
+            f"{origin}: image: {shape} (channels, height, width) are {math.prod(image)} pixels, and there are "
+            f"{len(features)} feature columns; leave columns that are no pixels out with `drop: [...]`"
+        )
+    return image
 
 
 def _missing(features: Mapping[str, pa.ChunkedArray], rows: int, origin: str) -> list[str]:

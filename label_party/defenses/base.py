@@ -64,6 +64,13 @@ class Defense(ABC):
         """Figures of the last step for the label party's own log: noise power, sum_kl, fallbacks."""
         return {}
 
+    def counts(self) -> Mapping[str, int]:
+        """How often so far something else than the method itself has served, by a name in words with underscores.
+
+        Shown to a person, and kept in `summary.json`.
+        """
+        return {}
+
     @final
     def defend(self, g_Bd: Tensor, y_B: Tensor, *, noise: Noise) -> Perturbed:
         """`perturb`, failing closed.

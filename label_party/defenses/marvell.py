@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -16,11 +16,12 @@ from torch import Tensor
 from cutlayer.common.leakage import auc_bound, sum_kl_of
 from cutlayer.common.randomness import Noise
 from cutlayer.label_party.defenses.base import Defense, defenses
-from cutlayer.label_party.defenses.marvell_solver import Spectrum, solve, solve_for
+from cutlayer.label_party.defenses.marvell_solver import Spectrum, solve, solve_for, sum_kl_with
 from cutlayer.label_party.defenses.max_norm import align_norms
 
 _KEEP = 0.9  # weight of the past in the running statistics
 _MIN_MEMBERS = 2  # rows of a class from which its statistics mean something
+_COUNTED = ("fallback_running", "fallback_max_norm", "batch_without_noise")
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,17 @@ class ClassStatistics:
         statistics = cls(means[1] - means[0], u, v, len(rows[1]) / len(y_B))
         return statistics if statistics.gap > 0 else None
 
+    def variances(self, model: Literal["uv", "same", "zero"]) -> tuple[float, float]:
+        """u and v as `model` takes them."""
+        if model == "uv":
+            return self.u, self.v
+        mean = (self.u + self.v) / 2 if model == "same" else 0.0
+        return mean, mean
+
+    def sum_kl_with(self, spectrum: Spectrum) -> float:
+        """The sum of the KL divergences with that noise, for the variances as they are, whatever was taken for them."""
+        return sum_kl_with(spectrum, u=self.u, v=self.v, d=len(self.delta_d), gap=self.gap)
+
     def times(self, factor: float) -> ClassStatistics:
         """Statistics of the gradients times `factor`."""
         return ClassStatistics(self.delta_d * factor, self.u * factor**2, self.v * factor**2, self.p)
@@ -83,7 +95,11 @@ class Marvell(Defense):
 
     Where a class has fewer than two rows in the batch, or the means coincide, the running statistics of earlier batches
     serve instead. Before there are any, rows are stretched as by max_norm, but to twice the power, so that the longest
-    row is changed as well. Both are counted in `telemetry`. Only a batch of zeros leaves as it is.
+    row is changed as well. Both are counted, and so is a batch without noise. Only a batch of zeros leaves as it is.
+
+    `model` is what is taken for the variances of the classes, u and v: `uv`, that of each class; `same`, their mean for
+    both; `zero`, none, as if all gradients of a class were the same (the variants of the authors' code). What is stated
+    as the bound is for the variances as they are, so with `same` and `zero` it may lie above `max_leak_auc`.
     """
 
     paper: ClassVar[str] = "Li et al., ICLR 2022"
@@ -91,10 +107,9 @@ class Marvell(Defense):
     scale: float | None = None
     power: float | None = None
     max_leak_auc: float | None = None
+    model: Literal["uv", "same", "zero"] = "uv"
     _running: ClassStatistics | None = field(default=None, init=False, repr=False)  # of B g: whatever the batch size
-    _fallbacks: dict[str, int] = field(
-        default_factory=lambda: {"fallback_running": 0, "fallback_max_norm": 0}, init=False, repr=False
-    )
+    _fallbacks: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTED, 0), init=False, repr=False)
     _last: dict[str, float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -113,13 +128,19 @@ class Marvell(Defense):
             self._last = {}
             return align_norms(g_Bd, noise, power=2.0)
         power, spectrum = self._solve(statistics)
-        self._last = {"power": power, "sum_kl": spectrum.sum_kl, "bound": auc_bound(spectrum.sum_kl)}
+        self._fallbacks["batch_without_noise"] += power == 0
+        sum_kl = spectrum.sum_kl if self.model == "uv" else statistics.sum_kl_with(spectrum)
+        self._last = {"power": power, "sum_kl": sum_kl, "bound": auc_bound(sum_kl)}
         return _draw(spectrum, statistics.delta_d, y_B, noise).to(g_Bd.dtype).add_(g_Bd)
 
     def telemetry(self) -> Mapping[str, float]:
         """Noise power, sum of the KL divergences and the bound on the leak AUC that follows, of the last step, unless
         max_norm served; and how often each fallback has served so far."""
         return self._last | self._fallbacks
+
+    def counts(self) -> Mapping[str, int]:
+        """How often running statistics or max_norm have served, and how many batches met the target as they were."""
+        return dict(self._fallbacks)
 
     def state(self) -> Mapping[str, Tensor]:
         """The running statistics and the counts."""
@@ -131,7 +152,8 @@ class Marvell(Defense):
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave."""
-        self._fallbacks = dict(zip(self._fallbacks, state["fallbacks"].tolist(), strict=True))
+        counts = state["fallbacks"].tolist()  # older ones have no batches without noise
+        self._fallbacks = dict.fromkeys(_COUNTED, 0) | dict(zip(_COUNTED, counts, strict=False))
         self._running = None
         if "delta" in state:
             self._running = ClassStatistics(state["delta"].clone(), *state["u_v_p"].tolist())
@@ -148,7 +170,8 @@ class Marvell(Defense):
         return self._running.times(1 / rows)
 
     def _solve(self, statistics: ClassStatistics) -> tuple[float, Spectrum]:
-        u, v, gap, p, d = statistics.u, statistics.v, statistics.gap, statistics.p, len(statistics.delta_d)
+        u, v = statistics.variances(self.model)
+        gap, p, d = statistics.gap, statistics.p, len(statistics.delta_d)
         if self.max_leak_auc is not None:
             return solve_for(u=u, v=v, d=d, gap=gap, p=p, sum_kl=sum_kl_of(self.max_leak_auc))
         power = self.power if self.power is not None else (self.scale or 1.0) * gap

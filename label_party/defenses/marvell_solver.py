@@ -90,6 +90,21 @@ def solve_for(*, u: float, v: float, d: int, gap: float, p: float, sum_kl: float
     return power, at_power(power=power)
 
 
+def sum_kl_with(spectrum: Spectrum, *, u: float, v: float, d: int, gap: float) -> float:
+    """What `spectrum.sum_kl` would be for classes of these variances, whatever it was chosen for."""
+    a1, b1 = spectrum.l1_0 + u, spectrum.l1_1 + v
+    across = (d - 1) * _divergence(spectrum.l2_0 + u, spectrum.l2_1 + v) if d > 1 else 0.0
+    apart = gap * (1 / a1 + 1 / b1) if a1 and b1 else math.inf
+    return 0.5 * (across + _divergence(a1, b1) + (apart if gap else 0.0))
+
+
+def _divergence(a: float, b: float) -> float:
+    """(a - b)^2 / (a b): twice the sum of both KL divergences of two normal distributions of one mean."""
+    if a == b:
+        return 0.0
+    return (a - b) / a * ((a - b) / b) if a and b else math.inf
+
+
 @dataclass(frozen=True, slots=True)
 class _Problem:
     """The problem for u <= v; q + p = 1; n = d - 1; g is the gap."""

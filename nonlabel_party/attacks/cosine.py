@@ -1,6 +1,6 @@
 """The cosine attack: Li et al., "Label Leakage and Protection in Two-party Split Learning", ICLR 2022, section 3.2.
 
-Shape suffixes: B rows of the batch, S rows that are compared with each other, D width of the layer looked at.
+Shape suffixes: B rows of the batch, D width of the layer looked at.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from torch import Tensor
 
 from cutlayer.common.scores import unit
 from cutlayer.nonlabel_party.attacks.base import ScoringAttack, attacks
+from cutlayer.nonlabel_party.attacks.without_labels import majority
 from cutlayer.nonlabel_party.view import Layer, StepView
-
-_COMPARED = 1024  # rows at most, so that a large batch takes no more than 1024 x 1024 cosines
 
 
 @attacks.register("cosine")
@@ -35,12 +34,4 @@ class CosineAttack(ScoringAttack):
         positive_D = view.clean_positive_gradient(layer)
         if positive_D is not None:
             return unit_BD @ unit(positive_D)
-        return None if "clean_positive_gradient" in view.granted else -(unit_BD @ _majority(unit_BD))
-
-
-def _majority(unit_BD: Tensor) -> Tensor:
-    """The row that has the most others on its side, among at most _COMPARED evenly spaced ones; the first of equals."""
-    stride = -(-len(unit_BD) // _COMPARED)
-    unit_SD = unit_BD[::stride]
-    side_SS = unit_SD.float() @ unit_SD.float().T > 0
-    return unit_SD[side_SS.sum(dim=1).argmax()]
+        return None if "clean_positive_gradient" in view.granted else -(unit_BD @ majority(unit_BD))

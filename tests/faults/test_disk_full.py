@@ -25,6 +25,7 @@ from cutlayer.label_party.answered import AnsweredActivations
 from cutlayer.label_party.process import LabelParty
 from cutlayer.nonlabel_party.guesses import Guesses
 from cutlayer.nonlabel_party.process import NonlabelParty
+from cutlayer.nonlabel_party.recorder import Recorder
 from cutlayer.summary import merge
 
 RUN = run_to_kill(epochs=4)
@@ -81,12 +82,22 @@ def _of_lab(self: Guesses, step: int) -> bool:
         (CheckpointStore, "save", _of("lab"), "lab", "lab/checkpoints/step-000000060"),
         (CheckpointStore, "save", _of("label_party"), "label_party", "label_party/checkpoints/step-000000060"),
         (AnsweredActivations, "note", lambda self, step, z: step == 129, "label_party", "label_party/answered/"),
+        (Recorder, "end_part", lambda self, step: step == 60, "lab", "lab/capture"),
         (Guesses, "end_part", _of_lab, "lab", "lab/attacks/norm.parquet"),
         (Guesses, "merge", _of_lab, "lab", "lab/attacks/norm.parquet"),
         (NonlabelParty, "_write_results", _always, "bank", "bank/"),
         (LabelParty, "_write_results", _always, "label_party", "label_party/model"),
     ],
-    ids=["checkpoint", "label's checkpoint", "answered", "guesses", "all guesses", "results", "label's results"],
+    ids=[
+        "checkpoint",
+        "label's checkpoint",
+        "answered",
+        "capture",
+        "guesses",
+        "all guesses",
+        "results",
+        "label's results",
+    ],
 )
 def test_P05_a_full_disk_ends_the_run_and_then_it_goes_on(
     tmp_path: Path,

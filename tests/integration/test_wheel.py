@@ -47,6 +47,8 @@ def test_one_top_level_name_and_every_package(wheel: Path) -> None:
         assert {f"cutlayer/{package}/{module}" for module in modules} <= set(names)
     for expected in ("py.typed", "v1/training_pb2.py", "v1/training_pb2_grpc.py", "label_party/__main__.py"):
         assert f"cutlayer/{expected}" in names
+    for expected in ("sweep/plugin_check.py", "report/page.html", "report/style.css", "report/script.js"):
+        assert f"cutlayer/{expected}" in names
 
 
 def test_installed_wheel_beside_other_packages_of_the_same_names(wheel: Path, tmp_path: Path) -> None:

@@ -173,6 +173,10 @@ def leak_of_knowledge_that_is_not_granted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Job, "granted", lambda self, party: GrantedKnowledge(clean_positive_gradient=True))
 
 
+def leak_of_labels_that_are_not_granted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Job, "granted", lambda self, party: GrantedKnowledge(labelled_rows=1))
+
+
 def _mark_one_class(patch: pytest.MonkeyPatch) -> None:
     step = LabelTraining.step
 
@@ -195,6 +199,7 @@ def _mark_one_class(patch: pytest.MonkeyPatch) -> None:
         leak_by_a_skipped_step,
         leak_of_metrics_that_are_not_shared,
         leak_of_knowledge_that_is_not_granted,
+        leak_of_labels_that_are_not_granted,
     ],
 )
 def test_P15_a_planted_leak_is_noticed(

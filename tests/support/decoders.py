@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from google.protobuf.message import DecodeError, Message
 
 from cutlayer.common import alignment
-from cutlayer.common.errors import ProtocolError
+from cutlayer.common.errors import FrameError, ProtocolError
 from cutlayer.common.handshake import PROTOCOL, Greeting, Terms, check_terms
 from cutlayer.common.history import next_history
 from cutlayer.common.job_keys import JobKeys
@@ -18,7 +19,7 @@ from cutlayer.common.session import LabelPartyLink, NonlabelPartyLink
 from cutlayer.common.tensors import MatrixReader, matrices_digest, to_matrices
 from cutlayer.common.wire import greeting_of, hello_of, printable
 from cutlayer.label_party.row_messages import read_announcement, read_ids
-from cutlayer.nonlabel_party.answers import clean_positive, read_held, shared_metrics
+from cutlayer.nonlabel_party.answers import GrantedLabels, clean_positive, read_held, shared_metrics
 from cutlayer.v1 import matrix_pb2, session_pb2, training_pb2
 
 REFUSALS = (ProtocolError, DecodeError)
@@ -77,11 +78,18 @@ def _read_activation(data: bytes) -> None:
 
 
 def _read_held(data: bytes) -> None:
-    responses = iter([training_pb2.AlignRowsResponse.FromString(data)])
-    mask, _, step = read_held(responses.__next__, ROWS, (3, 6))
-    assert mask.shape == (ROWS,)
-    assert mask.dtype == np.bool_
-    assert step in (0, 3, 6)
+    responses = _then_no_more(training_pb2.AlignRowsResponse.FromString(data))
+    held = read_held(responses.__next__, ROWS, (3, 6), GrantedLabels(per_class=1))
+    assert held.mask.shape == (ROWS,)
+    assert held.mask.dtype == np.bool_
+    assert held.resume_step in (0, 3, 6)
+    assert all(row < held.mask.sum() for row in held.labels)
+    assert sorted(held.labels.values()) in ([], [0], [1], [0, 1])
+
+
+def _then_no_more(message: training_pb2.AlignRowsResponse) -> Iterator[training_pb2.AlignRowsResponse]:
+    yield message
+    raise FrameError("no more messages")
 
 
 def _read_welcome(data: bytes) -> None:
@@ -139,11 +147,15 @@ def _ids() -> training_pb2.AlignRowsRequest:
     return training_pb2.AlignRowsRequest(ids=ids)
 
 
+def _an_answer_to_ids(**labels: Any) -> training_pb2.AlignRowsResponse:
+    return training_pb2.AlignRowsResponse(matched=2, held_by_all=b"\5", form=1, resume_step=3, **labels)
+
+
 DECODERS = {
     "hello": Decoder((hello_of(START), hello_of(UNALIGNED)), _read_hello),
     "id_digests": Decoder((_ids(),), _read_id_digests),
     "activation": Decoder((_an_activation(),), _read_activation),
-    "held": Decoder((training_pb2.AlignRowsResponse(matched=2, held_by_all=b"\5", form=1, resume_step=3),), _read_held),
+    "held": Decoder((_an_answer_to_ids(), _an_answer_to_ids(labelled_rows=[1, 0], labels=[0, 1])), _read_held),
     "welcome": Decoder(
         (
             training_pb2.TrainResponse(

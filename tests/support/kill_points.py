@@ -60,7 +60,11 @@ _SAVING = {
     f"{_COMMON}.checkpoints:CheckpointStore._prune": 1,
 }
 _LABEL_SAVING = _SAVING | {f"{_LABEL}.answered:AnsweredActivations.sync": 1, f"{_LABEL}.walk:content": 1}
-_LAB_SAVING = _SAVING | {f"{_LAB}.guesses:Guesses.end_part": 2, f"{_LAB}.process:content": 1}
+_LAB_SAVING = _SAVING | {
+    f"{_LAB}.recorder:Recorder.end_part": 1,
+    f"{_LAB}.guesses:Guesses.end_part": 5,
+    f"{_LAB}.process:content": 1,
+}
 
 # Functions that are called once, and of those called more often the first call.
 _LABEL_ONCE = [
@@ -70,7 +74,8 @@ _LABEL_ONCE = [
     f"{_LABEL}.server:LabelPartyServicer.open_training",
     f"{_LABEL}.exchange:Exchange.await_finish",
     f"{_LABEL}.process:save_model",
-    f"{_LABEL}.process:_write_table",
+    f"{_LABEL}.process:write_table",
+    f"{_LABEL}.samples:Samples.write",
     f"{_COMMON}.run_state:RunState.finish",
     f"{_LABEL}.exchange:Exchange.confirm",
     f"{_LABEL}.exchange:Exchange.close",
@@ -82,7 +87,9 @@ _LAB_ONCE = [
     f"{_LAB}.client:LabelPartyClient.align",
     f"{_LAB}.client:LabelPartyClient.begin_training",
     f"{_LAB}.client:LabelPartyClient._open",
+    f"{_LAB}.recorder:Recorder.begin",
     f"{_LAB}.curiosity:Curiosity.finish",
+    f"{_LAB}.recorder:Recorder.finish",
     f"{_LAB}.guesses:Guesses.merge",
     f"{_LAB}.process:save_model",
     f"{_LAB}.process:write_json",

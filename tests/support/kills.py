@@ -32,7 +32,9 @@ def run_to_kill(**job: Any) -> Run:
         "label_party.noise_secret": "noise",
         "label_party.id_secret": "tests share this",
         "nonlabel_parties.lab.id_secret": "tests share this",
-        "nonlabel_parties.lab.attacks": ["norm", "cosine", "support.plugins:Remembering"],
+        "job.knowledge": {name: {"labelled_rows": 3} for name in ("lab", "bank")},
+        "nonlabel_parties.lab.attacks": ["norm", "cosine", "history", "hint_cosine", "support.plugins:Remembering"],
+        "nonlabel_parties.lab.capture": True,
         "restarts": 1000,
     }
     changes |= {f"job.{key}": value for key, value in job.items()}
@@ -98,9 +100,14 @@ def traces(out: Path) -> dict[str, Any]:
     for party in PARTIES:
         found[f"{party} model"] = (out / party / "model" / "model.safetensors").read_bytes()
         found[f"{party} history"] = json.loads((out / party / "party.json").read_text())["history"]
+        for file in sorted((out / party).glob("capture/*.json")):
+            found[f"{party} {file.name}"] = file.read_text()
+            found[f"{party} capture"] = _captured(file.parent)
         for file in sorted((out / party).glob("attacks/*.parquet")):
             found[f"{party} {file.name}"] = _table(file)
     found["audit"] = _table(out / "label_party" / "audit.parquet")
+    found["defense"] = _table(out / "label_party" / "defense.parquet")
+    found["samples"] = (out / "label_party" / "samples.safetensors").read_bytes()
     return found
 
 
@@ -108,8 +115,13 @@ def _table(file: Path) -> pa.Table:
     return pq.read_table(file).combine_chunks()
 
 
+def _captured(folder: Path) -> pa.Table:
+    parts = [pa.ipc.open_file(pa.OSFile(str(part))).read_all() for part in sorted(folder.glob("part-*.arrow"))]
+    return pa.concat_tables(parts).combine_chunks()
+
+
 def require_same(out: Path, undisturbed: Path, *, saved_elsewhere: bool = False) -> None:
-    """Both runs left the same; where one has saved after other steps, its messages have a few other bytes around them."""
+    """Both runs left the same; where one has saved after other steps, a few bytes around its messages differ."""
     got, expected = traces(out), traces(undisturbed)
     if saved_elsewhere:
         del got["summary"]["bytes"]["overhead"], expected["summary"]["bytes"]["overhead"]

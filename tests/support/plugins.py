@@ -51,3 +51,13 @@ class Remembering(Attack):
     def restore(self, state: Mapping[str, Tensor]) -> None:
         self._mean_d, self._seen = state["mean"], int(state["seen"])
         self._last = tuple(json.loads(bytes(state["last"].tolist())))
+
+
+@dataclass(kw_only=True)
+class Forgetful(Defense):
+    """Sends a copy of the gradient that it was given."""
+
+    paper: ClassVar[str] = "none"
+
+    def perturb(self, g_Bd: Tensor, y_B: Tensor, *, noise: Noise) -> Tensor:
+        return g_Bd.clone()

@@ -12,7 +12,9 @@ import yaml
 from pydantic import BaseModel
 
 from cutlayer.common.config import (
+    Capture,
     CutLayer,
+    GrantedKnowledge,
     Job,
     LabelPartySection,
     NonlabelPartySection,
@@ -26,6 +28,7 @@ from cutlayer.common.registry import Registry
 from cutlayer.common.run_files import load
 from cutlayer.label_party.defenses import defenses
 from cutlayer.nonlabel_party.attacks import attacks
+from cutlayer.sweep import plan
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")])
@@ -81,8 +84,11 @@ def test_the_complete_run_file_of_the_readme_is_valid() -> None:
 
 
 @pytest.mark.parametrize("file", sorted(ROOT.glob("examples/**/*.yaml")), ids=lambda file: str(file.relative_to(ROOT)))
-def test_examples_are_valid_run_files(file: Path) -> None:
-    load(file)
+def test_examples_are_valid_run_files_and_sweeps(file: Path) -> None:
+    if file.parent.name == "sweeps":
+        assert plan.load(file).runs
+    else:
+        load(file)
 
 
 @pytest.mark.parametrize("folder", ["default_credit/two-hosts", "docker/two-party", "docker/three-party"])
@@ -92,7 +98,9 @@ def test_the_parties_files_of_an_example_mean_the_same_job(folder: str) -> None:
     assert len(set(digests)) == 1
 
 
-@pytest.mark.parametrize("section", [Job, CutLayer, LabelPartySection, NonlabelPartySection, Optimizer, Timeouts])
+@pytest.mark.parametrize(
+    "section", [Job, CutLayer, GrantedKnowledge, LabelPartySection, NonlabelPartySection, Capture, Optimizer, Timeouts]
+)
 def test_every_key_of_the_run_file_is_described(section: type[BaseModel]) -> None:
     assert [key for key in section.model_fields if not shown(key)] == []
 

@@ -41,12 +41,12 @@ def replay_alignment(name: str) -> tuple[Terms, Schedule]:
     check_terms(greeting, terms)
     ids = read_ids(read_announcement(requests, SECRET.encode()), requests, greeting.durable_steps)
     answers = of_kind(frames, "AlignRowsResponse")
-    held, form, resume_step = read_held(lambda: next(answers), len(ids.digests), greeting.durable_steps)
-    assert (form, resume_step) == (alignment.IdForm.TEXT, 0)
+    held = read_held(lambda: next(answers), len(ids.digests), greeting.durable_steps)
+    assert (held.form, held.resume_step, held.labels) == (alignment.IdForm.TEXT, 0, {})
     assert [*requests, *answers] == []
-    rows = alignment.rows_digest(ids.digests[held])
-    schedule = Schedule(job.seed, int(held.sum()), job.test_fraction, job.batch_size, job.epochs)
-    return Terms("lab", job.digest(), terms.cut_width, int(held.sum()), rows), schedule
+    rows = alignment.rows_digest(ids.digests[held.mask])
+    schedule = Schedule(job.seed, int(held.mask.sum()), job.test_fraction, job.batch_size, job.epochs)
+    return Terms("lab", job.digest(), terms.cut_width, int(held.mask.sum()), rows), schedule
 
 
 def matrix_digest(name: str, matrix: Any, rows: int) -> bytes:

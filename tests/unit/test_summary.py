@@ -18,9 +18,10 @@ from rich.console import Console
 
 from cutlayer.closing import closing_table
 from cutlayer.common.errors import CutlayerError
-from cutlayer.common.leakage import leak_auc
+from cutlayer.common.leakage import leak_auc, null_floor
 from cutlayer.common.progress import human_bytes
-from cutlayer.summary import merge, step_aucs
+from cutlayer.scoring import step_leaks
+from cutlayer.summary import merge
 
 Guess = tuple[int, str, str, float]
 
@@ -30,9 +31,12 @@ SUMMARY: dict[str, Any] = {
     "task": "binary",
     "defense": {"name": "marvell", "scale": 1.0},
     "utility": {"test_auc": 0.99123, "test_accuracy": None},
-    "leak": {"audit": {"norm": {"cut": {"mean": 0.55, "p95": 0.6, "max": 0.7, "batches": 3, "skipped": 0}}}},
-    "knowledge": {"lab": {"clean_positive_gradient": True}},
-    "bound": {"per_step_leak_auc": 0.6, "whole_run_leak_auc": 0.94},
+    "leak": {"audit": {"norm": {"cut": {"mean": 0.55, "p95": 0.6, "max": 0.7, "null_floor": 0.58}}}},
+    "knowledge": {"lab": {"clean_positive_gradient": True, "labelled_rows": 5}},
+    "bound": {"per_step_leak_auc": 0.6, "whole_run_leak_auc": 0.94, "assumes": "pigs fly"},
+    "releases": {
+        "lab": {"rows": 1000, "exact_rows": 2, "steps": 8, "exact_steps": 1, "fallback_running": 3, "fallback_x": 0}
+    },
     "steps": 180,
     "epochs": 20,
     "seconds": 63.2,
@@ -65,6 +69,10 @@ def write_guesses(file: Path, rows: list[Guess]) -> None:
     pq.write_table(pa.table([pa.array(c, t) for c, t in zip(columns, types, strict=True)], names=names), file)
 
 
+def main(figures: dict[str, Any]) -> dict[str, Any]:
+    return {key: figures[key] for key in ("mean", "p95", "max", "batches", "skipped")}
+
+
 LABELS = {"a": 1, "b": 0, "c": 1, "d": 0}
 
 
@@ -74,15 +82,14 @@ def test_guesses_of_steps_and_at_the_end_become_figures(tmp_path: Path) -> None:
     final = [(0, "cut", "a", 3.0), (0, "cut", "b", 2.0), (0, "cut", "c", 1.0), (0, "cut", "d", 0.0)]
     leave_results(tmp_path, LABELS, {"norm": first + second, "mine.Attack": final})
     summary = merge(tmp_path)
-    assert summary["leak"]["attacks"] == {
-        "lab": {
-            "norm": {
-                "cut": {"mean": 0.75, "p95": 1.0, "max": 1.0, "batches": 2, "skipped": 1},
-                "first": {"mean": 0.0, "p95": 0.0, "max": 0.0, "batches": 1, "skipped": 0},
-            },
-            "mine.Attack": {"cut": {"mean": None, "p95": None, "max": None, "batches": 0, "skipped": 0, "final": 0.75}},
-        }
-    }
+    found = summary["leak"]["attacks"]["lab"]
+    assert main(found["norm"]["cut"]) == {"mean": 0.75, "p95": 1.0, "max": 1.0, "batches": 2, "skipped": 1}
+    assert main(found["norm"]["first"]) == {"mean": 0.0, "p95": 0.0, "max": 0.0, "batches": 1, "skipped": 0}
+    assert found["norm"]["cut"]["null_floor"] == pytest.approx(null_floor(1, 1))
+    final = found["mine.Attack"]["cut"]
+    assert main(final) == {"mean": None, "p95": None, "max": None, "batches": 0, "skipped": 0}
+    assert (final["final"], final["final_null_floor"]) == (0.75, null_floor(2, 2))
+    assert "final" not in found["norm"]["cut"]
     assert summary["leak"]["audit"] == SUMMARY["leak"]["audit"]
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
 
@@ -106,15 +113,18 @@ def test_rows_without_a_label_and_scores_that_are_no_number_do_not_count(tmp_pat
     rows = [(1, "cut", "a", 0.1), (1, "cut", "b", 0.9), (1, "cut", "stranger", 0.5), (1, "cut", "c", float("nan"))]
     leave_results(tmp_path, LABELS, {"norm": rows, "strange": [(1, "cut", "stranger", 0.5)], "silent": []})
     figures = merge(tmp_path)["leak"]["attacks"]["lab"]
-    assert figures["norm"]["cut"] == {
-        "mean": 0.0,
-        "p95": 0.0,
-        "max": 0.0,
-        "batches": 1,
-        "skipped": 0,
-        "not_a_number": 1,
-    }
+    assert main(figures["norm"]["cut"]) == {"mean": 0.0, "p95": 0.0, "max": 0.0, "batches": 1, "skipped": 0}
+    assert figures["norm"]["cut"]["not_a_number"] == 1
     assert figures["strange"] == figures["silent"] == {}
+
+
+def test_the_scores_of_an_epoch_are_taken_together_too(tmp_path: Path) -> None:
+    """Three steps an epoch: in the first, step 1's rows are told apart, but not from step 2's."""
+    first = [(1, "cut", "a", 0.3), (1, "cut", "b", 0.1), (2, "cut", "c", 0.9), (2, "cut", "d", 0.7)]
+    second = [(4, "cut", "a", 0.1), (4, "cut", "b", 0.3), (0, "cut", "a", 0.1), (0, "cut", "b", 0.3)]
+    leave_results(tmp_path, LABELS, {"norm": first + second}, steps_per_epoch=3)
+    figures = merge(tmp_path)["leak"]["attacks"]["lab"]["norm"]["cut"]
+    assert (figures["pooled"], figures["pooled_flipped"]) == (0.375, 0.875)
 
 
 def test_a_multiclass_task_has_no_figures_of_attacks(tmp_path: Path) -> None:
@@ -148,14 +158,16 @@ def test_aucs_of_all_steps_at_once_are_those_of_each_step(rows: list[tuple[int, 
     step_N, score_N, y_N = (np.array(column) for column in zip(*rows, strict=True))
     score_N = score_N.astype(np.float32)
     expected = {int(s): leak_auc(score_N[step_N == s], y_N[step_N == s]) for s in np.unique(step_N)}
-    found = step_aucs(step_N, score_N, y_N.astype(np.int8))
+    leaks = step_leaks(step_N, score_N, y_N.astype(np.int8))
+    found = {step: leak.auc for step, leak in leaks.items()}
+    assert [leak.positives + leak.negatives for leak in leaks.values()] == [sum(step_N == s) for s in found]
     assert list(found) == sorted(expected)
     assert found == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
 def test_no_guess_at_all_has_no_auc() -> None:
     empty: list[npt.NDArray[Any]] = [np.array([], dtype=kind) for kind in (np.int64, np.float32, np.int8)]
-    assert step_aucs(*empty) == {}
+    assert step_leaks(*empty) == {}
 
 
 def shown(summary: dict[str, Any], *, terminal: bool = False) -> str:
@@ -173,12 +185,12 @@ def test_the_closing_table_as_a_whole(tmp_path: Path) -> None:
         "test auc 0.9912",
         "",
         "defense: name marvell, scale 1.0",
-        "leak AUC  attack  layer    mean     p95     max   final",
-        "audit     norm    cut    0.5500  0.6000  0.7000",
-        "lab       norm    cut    1.0000  1.0000  1.0000  1.0000",
-        "bound, if gradients are as the defense's model says: 0.6000 for a step, 0.9400",
-        "for the whole run",
-        "knowledge granted to lab: clean_positive_gradient",
+        "leak AUC  attack  layer    mean   p95 (chance)     max  final (chance)",
+        "audit     norm    cut    0.5500  0.6000 (0.58)  0.7000",
+        "lab       norm    cut    1.0000  1.0000 (1.00)  1.0000   1.0000 (1.00)",
+        "bound: 0.6000 for a step, 0.9400 for the whole run; if pigs fly",
+        "sent to lab as they were: 2 of 1,000 rows; whole batches 1; fallback running 3",
+        "knowledge granted to lab: clean_positive_gradient, lab: labelled_rows 5",
         "",
         "party         time  computing  waiting  peak memory",
         "lab          2.0 s               0.5 s         20 B",

@@ -12,7 +12,16 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from cutlayer.common.leakage import LeakTally, auc_bound, flipped, leak_auc, null_floor, sum_kl_of
+from cutlayer.common.leakage import (
+    LeakTally,
+    auc_bound,
+    flipped,
+    leak_auc,
+    null_floor,
+    null_floor_over,
+    pooled_figures,
+    sum_kl_of,
+)
 
 Rows = list[tuple[float, int]]
 
@@ -151,26 +160,91 @@ def test_null_floor_is_what_knows_nothing() -> None:
     assert np.mean(np.array(aucs, dtype=float) <= null_floor(30, 70)) == pytest.approx(0.975, abs=0.012)
 
 
+def test_null_floor_of_batches_of_one_size_is_that_of_each() -> None:
+    assert null_floor_over({(30, 70): 12}) == pytest.approx(null_floor(30, 70), abs=1e-9)
+
+
+def test_a_few_small_batches_raise_the_null_floor_less_than_they_would_alone() -> None:
+    floor = null_floor_over({(12, 24): 95, (2, 3): 5})
+    assert floor is not None
+    assert null_floor(12, 24) < floor < null_floor(2, 3)
+
+
+@pytest.mark.parametrize("best_of", [1, 3])
+def test_null_floor_of_mixed_batches_is_what_knows_nothing(best_of: int) -> None:
+    """Of the largest of `best_of` AUCs, for batches of 100 and of 24 rows in turn."""
+    drawn = np.random.default_rng(2)
+    sizes = {(30, 70): 1000, (8, 16): 1000}
+    largest = []
+    for (positives, negatives), count in sizes.items():
+        label = np.arange(positives + negatives) < positives
+        aucs = [[leak_auc(drawn.random(len(label)), label) for _ in range(best_of)] for _ in range(count)]
+        largest += np.max(np.array(aucs, dtype=float), axis=1).tolist()
+    floor = null_floor_over(sizes, best_of)
+    assert floor is not None
+    assert np.mean(np.array(largest) <= floor) == pytest.approx(0.975, abs=0.012)
+
+
+def test_no_batch_no_floor() -> None:
+    assert null_floor_over({}) is None
+
+
 # Tally.
 
 
-def test_a_tally() -> None:
+def tally_of(aucs: list[float | None], sizes: tuple[int, int] = (30, 70)) -> dict[str, float | int | None]:
     tally = LeakTally()
-    for auc in [None, *(k / 100 for k in range(1, 101)), None]:
-        tally.add(auc)
-    assert tally.summary() == {"mean": pytest.approx(0.505), "p95": 0.95, "max": 1, "batches": 100, "skipped": 2}
+    for auc in aucs:
+        tally.add(auc, *sizes)
+    return tally.summary()
+
+
+def test_a_tally() -> None:
+    found = tally_of([None, *(k / 100 for k in range(1, 101)), None])
+    assert [found[key] for key in ("mean", "p95", "max", "batches", "skipped")] == [
+        pytest.approx(0.505),
+        0.95,
+        1,
+        100,
+        2,
+    ]
+    assert found["null_floor"] == pytest.approx(null_floor(30, 70), abs=1e-9)
+
+
+@pytest.mark.parametrize("count", [1, 2, 19, 20, 33, 334])
+def test_p95_is_the_nearest_rank(count: int) -> None:
+    aucs = np.random.default_rng(count).random(count)
+    assert tally_of(aucs.tolist())["p95"] == np.quantile(aucs, 0.95, method="nearest")
+
+
+def test_intervals_are_those_of_a_bootstrap() -> None:
+    drawn = np.random.default_rng(3)
+    aucs = drawn.beta(20, 14, 400)
+    found = tally_of(aucs.tolist())
+    again = aucs[drawn.integers(0, len(aucs), (4000, len(aucs)))]
+    for name, figures in (("mean", again.mean(axis=1)), ("p95", np.quantile(again, 0.95, axis=1, method="nearest"))):
+        low, high = np.quantile(figures, [0.025, 0.975])
+        assert found[f"{name}_low"] == pytest.approx(low, abs=0.008)
+        assert found[f"{name}_high"] == pytest.approx(high, abs=0.008)
 
 
 def test_an_auc_of_zero_counts() -> None:
-    tally = LeakTally()
-    tally.add(0.0)
-    assert tally.summary() == {"mean": 0, "p95": 0, "max": 0, "batches": 1, "skipped": 0}
+    found = tally_of([0.0])
+    assert (found["mean"], found["p95"], found["max"], found["batches"]) == (0, 0, 0, 1)
 
 
 def test_nothing_to_tally() -> None:
-    assert LeakTally().summary() == {"mean": None, "p95": None, "max": None, "batches": 0, "skipped": 0}
+    found = LeakTally().summary()
+    assert (found.pop("batches"), found.pop("skipped")) == (0, 0)
+    assert found.keys() == tally_of([0.5]).keys() - {"batches", "skipped"}
+    assert set(found.values()) == {None}
 
 
 def test_tallies_are_their_own() -> None:
-    LeakTally().add(0.5)
+    LeakTally().add(0.5, 1, 1)
     assert LeakTally().summary()["batches"] == 0
+
+
+def test_pooled_figures() -> None:
+    assert pooled_figures([]) == {"pooled": None, "pooled_flipped": None}
+    assert pooled_figures([0.3, 0.6]) == {"pooled": pytest.approx(0.45), "pooled_flipped": pytest.approx(0.65)}

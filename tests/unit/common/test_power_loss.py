@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -14,15 +16,19 @@ from support.power_loss import Recorder, State, materialise, record
 from torch import Tensor
 
 from cutlayer.common.checkpoints import CheckpointOwner, CheckpointStore
+from cutlayer.common.config import Capture, CutLayer, Job
 from cutlayer.common.displays import PlainDisplay
 from cutlayer.common.files import load_secret, write_atomically
 from cutlayer.common.run_state import RunState
 from cutlayer.common.telemetry import Telemetry
 from cutlayer.label_party.answered import AnsweredActivations
+from cutlayer.nonlabel_party.capture import Captured
 from cutlayer.nonlabel_party.guesses import Guesses
-from cutlayer.nonlabel_party.view import LabelGuess
+from cutlayer.nonlabel_party.recorder import Recorder as CaptureRecorder
+from cutlayer.nonlabel_party.view import LabelGuess, StepView
 
 JOB = bytes(32)
+CAPTURED_JOB = Job(name="test", epochs=1, batch_size=2, cut_layer=CutLayer(width=2), parties=("lab",))
 Make = Callable[[State], Path]
 
 
@@ -185,6 +191,42 @@ def test_P04_guesses_up_to_a_checkpoint_are_kept(folder: Path, make: Make) -> No
         assert [file.name for file in left.iterdir()] == ["norm.parquet"]
     _, after = record(folder, guesses.drop_parts)
     assert all(steps_in(make(state) / "norm.parquet") == [1, 1, 2, 2, 3, 3, 4, 4] for state in after)
+
+
+def recorder(folder: Path, after: int = 0) -> CaptureRecorder:
+    made = CaptureRecorder(CAPTURED_JOB, "lab", Capture(first_layer=False), 1, folder, [].append)
+    made.go_back(after)
+    made.begin(np.array(["r0", "r1"], dtype=object), torch.eye(2), {})
+    return made
+
+
+def view(step: int) -> StepView:
+    return StepView(step=step, row_ids=("r1", "r0"), x_BF=torch.eye(2), z_Bd=torch.eye(2), g_Bd=torch.eye(2) * step)
+
+
+def test_P04_what_is_captured_up_to_a_checkpoint_is_kept(folder: Path, make: Make) -> None:
+    """After each moment there is a checkpoint that a party can go back to, and then it ends with the same capture."""
+    begun: list[CaptureRecorder] = []
+    states, after = record(folder, lambda: begun.append(recorder(folder / "capture")))
+    moments = [(0, state) for state in (*states, *after)]
+    (captured,) = begun
+    for first, last in ((1, 2), (3, 4)):
+        for step in (first, last):
+            captured.add(view(step))
+        work = captured.end_part if last < 4 else captured.finish
+        states, after = record(folder, partial(work, last))
+        moments += [(first - 1, state) for state in states] + [(last, state) for state in after]
+    assert len(moments) > 20
+    for went_back_to, state in moments:
+        left = make(state) / "capture"
+        again = recorder(left, went_back_to)
+        for step in range(went_back_to + 1, 5):
+            again.add(view(step))
+        again.finish(4)
+        found = Captured.open(left)
+        assert [one.step for one in found.views()] == [1, 2, 3, 4]
+        assert found.last_step == 4
+        assert [file.name for file in left.iterdir() if file.suffix in (".part", ".whole")] == []
 
 
 def test_P04_metrics_are_old_or_new_lines_and_safe_at_the_end(folder: Path, make: Make) -> None:

@@ -31,6 +31,9 @@ FULL = Progress(
     samples_per_second=2834.2,
     eta_seconds=72.4,
     leak={"norm": 0.55, "cosine": 0.61},
+    chance={"norm": 0.57, "cosine": 0.58},
+    bound={"step": 0.6, "run": 0.72},
+    exact_steps=3,
     test_auc=0.98765,
 )
 RECORD: Record = {"step": 180, "epoch": 20, "test_auc": 0.5, "leak_norm_max": 1.0, "defense_lab_u": 3.0, "gone": None}
@@ -198,6 +201,9 @@ progresses = st.builds(
     samples_per_second=figure,
     eta_seconds=st.none() | st.floats(0, 1e9),
     leak=st.none() | st.dictionaries(st.text(), st.floats(0, 1)),
+    chance=st.none() | st.dictionaries(st.text(), st.floats(0, 1)),
+    bound=st.none() | st.fixed_dictionaries({"step": st.floats(0, 1), "run": st.floats(0, 1)}),
+    exact_steps=st.none() | st.integers(1, 10**9),
     test_auc=st.none() | st.floats(0, 1),
 )
 records = st.dictionaries(st.text(), st.none() | st.integers() | st.floats(allow_nan=False, allow_infinity=False))
@@ -242,7 +248,8 @@ def test_what_is_no_event_is_refused(event: dict[str, Any]) -> None:
 
 def test_progress_as_a_line() -> None:
     assert progress_text("label_party", FULL) == (
-        "label_party: step 120/180, epoch 3/20, loss 0.4322, AUC 0.988, leak AUC 0.61 cosine, samples/s 2,834, ETA 1:12"
+        "label_party: step 120/180, epoch 3/20, loss 0.4322, AUC 0.988, leak (chance) 0.61 (0.58), "
+        "bound (run) 0.60 (0.72), as is 3, samples/s 2,834, ETA 1:12"
     )
     assert progress_text("lab", Progress(step=1, steps=2)) == "lab: step 1/2"
 
@@ -286,7 +293,7 @@ def test_plain_progress_is_rare_and_each_party_has_its_own(capsys: pytest.Captur
 
 def test_the_live_display_shows_messages_and_the_newest_figures() -> None:
     terminal = io.StringIO()
-    display = LiveDisplay(Console(file=terminal, force_terminal=True, width=80, color_system=None))
+    display = LiveDisplay(Console(file=terminal, force_terminal=True, width=100, color_system=None))
     display.listening("label_party", "127.0.0.1:5")
     display.progress("label_party", replace(FULL, step=1))
     display.progress("label_party", FULL)
@@ -298,7 +305,7 @@ def test_the_live_display_shows_messages_and_the_newest_figures() -> None:
     for text in ("listening on 127.0.0.1:5", "lab: warning: a [bold]line[/bold]", "label_party: step 180, epoch 20"):
         assert text in shown
     last = shown[shown.rindex("samples/s") :]
-    for text in ("120/180", "3/20", "0.4322", "0.988", "0.61 cosine", "2,834", "1:12", "119/180"):
+    for text in ("120/180", "3/20", "0.4322", "0.988", "0.61 (0.58)", "0.60 (0.72)", "2,834", "1:12", "119/180"):
         assert text in last
 
 

@@ -13,9 +13,11 @@ from cutlayer.nonlabel_party.view import StepView
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("nrm", {}, "unknown attack 'nrm'; there are: cosine, norm"),
+        ("nrm", {}, "unknown attack 'nrm'; there are: clusters, cosine, hint_cosine, "),
         ("norm", {"layer": "cut"}, "attack 'norm' has no option 'layer'; it has: layers"),
         ("cosine", {"layers": ["last"]}, "attack 'cosine', option layers.0: expected 'cut' or 'first'"),
+        ("hint_norm", {"hints": 0}, "attack 'hint_norm': hints is a whole number from 1"),
+        ("history", {"rows": 0}, "attack 'history': rows is a whole number from 1"),
         ("collections:Counter", {}, "expected a dataclass"),
     ],
 )

@@ -1,0 +1,123 @@
+"""A capture as it is read: what a party recorded, as the views that its attacks had beside training.
+
+Shape suffixes: B rows of the batch, N aligned rows, F features, d cut-layer width, D width of the first layer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from cutlayer.common.config import Job
+from cutlayer.common.errors import UserError
+from cutlayer.nonlabel_party.parts import part_paths
+from cutlayer.nonlabel_party.recorder import HEADER, PART_SUFFIX, ROWS, SCHEMA
+from cutlayer.nonlabel_party.view import CleanPositive, FirstLayer, StepView
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A capture.
+
+    Attributes:
+        row_ids, x_NF: the aligned rows; F is 0 where features were not recorded.
+        first_layer: whether the gradients at the first layer are there.
+        threads: torch threads of the party; other numbers may change the last bits.
+        last_step: of the run; None where it did not finish.
+        full_at: the step from which on there was no room; None where there was.
+    """
+
+    job: Job
+    party: str
+    row_ids: npt.NDArray[np.object_]
+    x_NF: Tensor
+    known_labels: Mapping[str, int]
+    first_layer: bool
+    threads: int
+    last_step: int | None
+    full_at: int | None
+    parts: tuple[Path, ...]
+
+    @classmethod
+    def open(cls, folder: Path) -> Captured:
+        """The capture in `folder`.
+
+        Raises:
+            UserError: there is none, or it is not whole.
+        """
+        if not (folder / HEADER).is_file():
+            raise UserError(
+                f"{folder}: no capture; one is the folder <results>/<party>/capture of a run with capture: true"
+            )
+        try:
+            return cls._read(folder, json.loads((folder / HEADER).read_bytes()))
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            raise UserError(f"{folder}: this capture cannot be read: {error}") from error
+
+    @classmethod
+    def _read(cls, folder: Path, header: Mapping[str, Any]) -> Captured:
+        if header["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {header['schema']}, expected {SCHEMA}")
+        with pa.memory_map(str(folder / ROWS)) as file, pa.ipc.open_file(file) as reader:
+            table = reader.read_all()
+            row_ids = np.array(table["row_id"].to_pylist(), dtype=object)
+            x = table["x"].combine_chunks().flatten() if "x" in table.column_names else pa.array([], pa.float32())
+            x_NF = _tensor(x, len(row_ids))
+        return cls(
+            job=Job.model_validate(header["job"]),
+            party=header["party"],
+            row_ids=row_ids,
+            x_NF=x_NF,
+            known_labels=header["known_labels"],
+            first_layer=header["first_layer"],
+            threads=header["threads"],
+            last_step=header["last_step"],
+            full_at=header["full_at"],
+            parts=tuple(part_paths(folder, PART_SUFFIX)),
+        )
+
+    def views(self) -> Iterator[StepView]:
+        """What the party's attacks saw at each recorded step, to the last bit."""
+        for part in self.parts:
+            with pa.memory_map(str(part)) as file, pa.ipc.open_file(file) as reader:
+                for number in range(reader.num_record_batches):
+                    yield self._view(reader.get_batch(number))
+
+    def _view(self, batch: pa.RecordBatch) -> StepView:
+        rows = batch["rows"].flatten().to_numpy()
+        count = len(rows)
+        positive_row = batch["positive_row"][0].as_py()
+        positive = None if positive_row is None else CleanPositive(positive_row, _tensor(batch["positive_g"].flatten()))
+        return StepView(
+            step=batch["step"][0].as_py(),
+            row_ids=tuple(self.row_ids[rows]),
+            x_BF=self.x_NF[torch.from_numpy(rows.copy())],
+            z_Bd=_tensor(batch["z"].flatten(), count),
+            g_Bd=_tensor(batch["g"].flatten(), count),
+            clean_positive=positive,
+            granted=self.job.granted(self.party).kinds(),
+            known_labels=self.known_labels,
+            first=_first(batch, count) if self.first_layer else None,
+        )
+
+
+def _first(batch: pa.RecordBatch, count: int) -> FirstLayer:
+    clean = batch["positive_g_first"]
+    return FirstLayer(
+        _tensor(batch["g_first"].flatten(), count), None if clean.null_count else _tensor(clean.flatten())
+    )
+
+
+def _tensor(numbers: pa.Array, rows: int | None = None) -> Tensor:
+    """A copy in memory of torch's own: its alignment, and with it every last bit, is what it was in training."""
+    tensor = torch.tensor(numbers.to_numpy(zero_copy_only=False), dtype=torch.float32)
+    return tensor if rows is None else tensor.reshape(rows, len(tensor) // max(rows, 1))

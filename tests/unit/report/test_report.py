@@ -1,0 +1,206 @@
+"""The page of a report: what is on it, what it says is missing, and that nothing on it comes alive."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+import yaml
+from support.results import write_results
+
+from cutlayer.common.config import RunFile
+from cutlayer.common.errors import UserError
+from cutlayer.common.files import write_json
+from cutlayer.report import report
+from cutlayer.report.page import render
+from cutlayer.report.runs import Runs
+
+
+def page(*folders: Path) -> str:
+    return render(Runs(folders), "cutlayer report")
+
+
+def words(html: str) -> str:
+    """The page without styles, scripts and data."""
+    return re.sub(r"<(script|style).*?</\1>", "", html, flags=re.DOTALL)
+
+
+def figures(html: str) -> dict[str, Any]:
+    (text,) = re.findall(r'<script type="application/json" id="figures">(.*?)</script>', html)
+    assert not set("<>&") & set(text)  # nothing in it can end the element
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_figures_are_what_plotly_knows(tmp_path: Path) -> None:
+    found = figures(page(write_results(tmp_path / "run", bound=0.8)))
+    assert sorted(found) == [
+        "plane",
+        *("run0-0-norms-exact", "run0-0-norms-perturbed", "run0-0-projection-exact", "run0-0-projection-perturbed"),
+        *("run0-divergence", "run0-leak-cut", "run0-leak-first", "run0-power"),
+    ]
+    for figure in found.values():
+        go.Figure(figure)  # refuses what plotly.js would silently ignore
+
+
+def test_headline_of_one_run(tmp_path: Path) -> None:
+    html = words(page(write_results(tmp_path / "run", utility=0.9125, leak=0.7341, bound=0.8)))
+    for expected in ("0.912", "0.734", "0.800", "reaches 0.620", "For the label party alone"):
+        assert expected in html
+
+
+def test_every_figure_is_there_once(tmp_path: Path) -> None:
+    html = page(write_results(tmp_path / "run"))
+    assert sorted(re.findall(r'data-figure="([^"]+)"', html)) == sorted(figures(html))
+    assert "Not here" not in words(html)
+
+
+def test_leak_lines_have_the_true_figures(tmp_path: Path) -> None:
+    found = figures(page(write_results(tmp_path / "run")))["run0-leak-cut"]["data"]
+    by_name = {trace["name"]: trace for trace in found}
+    assert set(by_name) == {"chance", "norm (audit)", "norm (lab)"}
+    assert set(by_name["norm (audit)"]["y"]) == {0.7}
+    assert set(by_name["chance"]["y"]) == {0.66}
+    assert len(by_name["norm (lab)"]["x"]) == 24
+
+
+def test_runs_that_differ_in_their_seed_are_one_point_of_a_curve(tmp_path: Path) -> None:
+    runs = {f"{name}{seed}": {} for name in ("a", "b", "c") for seed in (0, 1)}
+    strengths = {"a": {"name": "iso", "t": 1}, "b": {"name": "iso", "t": 9}, "c": "none"}
+    for place, name in enumerate(runs):
+        folder = tmp_path / "runs" / name
+        write_results(folder, defense=strengths[name[0]], utility=0.9 + place / 100, leak=0.9 - place / 10)
+        runs[name] = {"label_party.defense": strengths[name[0]], "job.seed": int(name[1])}
+    write_json(tmp_path / "sweep.json", {"schema": 1, "runs": runs})
+    html = page(tmp_path)
+    curves = {trace["name"]: trace for trace in figures(html)["plane"]["data"]}
+    assert set(curves) == {"iso", "none"}
+    assert curves["iso"]["x"] == [0.65, 0.85]
+    assert curves["iso"]["y"] == [0.925, 0.905]
+    assert curves["iso"]["error_x"]["array"] == [0.05, 0.05]
+    assert all(f">{name}<" in html for name in runs)
+
+
+def test_folder_of_runs_and_several_folders(tmp_path: Path) -> None:
+    write_results(tmp_path / "all" / "one")
+    write_results(tmp_path / "all" / "two")
+    write_results(tmp_path / "other" / "one")
+    html = words(page(tmp_path / "all", tmp_path / "other" / "one"))
+    assert re.findall(r'<option value="run\d">(.*?)</option>', html) == ["one", "two", "one (2)"]
+
+
+def test_configuration_gives_the_same_job_again_and_hides_secrets(tmp_path: Path) -> None:
+    secret = {"label_party.id_secret": "by phone", "nonlabel_parties.lab.id_secret": "by phone"}
+    folder = write_results(tmp_path / "run", changes=secret)
+    html = page(folder)
+    assert "by phone" not in html
+    (config,) = re.findall(r"<summary>Resolved configuration</summary>\n<pre>(.*?)</pre>", html, re.DOTALL)
+    again = RunFile.model_validate(yaml.safe_load(config.replace("&#39;", "'")))
+    assert again.job.digest().hex() == json.loads((folder / "run.json").read_text())["job_digest"]
+
+
+def test_nothing_of_a_run_becomes_part_of_the_page(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+    folder = write_results(tmp_path / "run", attack="norm")
+    text = (folder / "summary.json").read_text().replace('"norm"', json.dumps(evil)).replace('"test"', json.dumps(evil))
+    (folder / "summary.json").write_text(text)
+    record = json.loads((folder / "run.json").read_text())
+    record["config"]["label_party"]["defense"] = {"name": evil}
+    record["versions"][evil] = evil
+    write_json(folder / "run.json", record)
+    html = page(folder)
+    assert "<script>alert" not in html
+    assert "<img" not in re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+    assert "&lt;script&gt;alert(1)" in html
+
+
+def test_names_in_figures_are_no_html(tmp_path: Path) -> None:
+    folder = write_results(tmp_path / "run", defense={"name": "x:<b>y</b>"})
+    found = figures(page(folder))
+    assert found["plane"]["data"][0]["name"] == "x:&lt;b&gt;y&lt;/b&gt;"
+
+
+@pytest.mark.parametrize(
+    ("removed", "figure", "reason"),
+    [
+        ("label_party/samples.safetensors", "run0-0-norms-exact", "the label party kept nothing for it"),
+        ("label_party/defense.parquet", "run0-power", "the label party kept nothing for it"),
+        ("lab", "run0-leak-first", "no party ran an attack on a binary task, or its folder is not here"),
+        ("label_party", "run0-0-projection-exact", "the label party&#39;s folder is not here"),
+    ],
+)
+def test_missing_figure_says_why(tmp_path: Path, removed: str, figure: str, reason: str) -> None:
+    folder = write_results(tmp_path / "run")
+    gone = folder / removed
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    html = page(folder)
+    assert figure not in figures(html)
+    assert f"<strong>Not here:</strong> {reason}." in html
+
+
+@pytest.mark.parametrize("file", ["samples.safetensors", "defense.parquet", "audit.parquet", "labels.parquet"])
+def test_damaged_file_of_a_figure_is_named(tmp_path: Path, file: str) -> None:
+    folder = write_results(tmp_path / "run")
+    whole = (folder / "label_party" / file).read_bytes()
+    (folder / "label_party" / file).write_bytes(whole[: len(whole) // 2])
+    html = page(folder)
+    assert re.search(rf"({re.escape(file)}|labels or a party.*) (is|are missing or) damaged", words(html))
+
+
+def test_samples_that_were_switched_off(tmp_path: Path) -> None:
+    folder = write_results(tmp_path / "run", changes={"label_party.samples": 0})
+    (folder / "label_party" / "samples.safetensors").unlink()
+    assert "label_party.samples: 0" in words(page(folder))
+
+
+def test_run_without_any_figure_still_has_a_page(tmp_path: Path) -> None:
+    html = page(write_results(tmp_path / "run", utility=None, leak=None))
+    assert "no run has both a utility and a leak figure" in html
+
+
+def test_unfinished_runs_of_a_sweep_are_named(tmp_path: Path) -> None:
+    write_results(tmp_path / "runs" / "seed=0")
+    write_json(tmp_path / "sweep.json", {"schema": 1, "runs": {"seed=0": {"job.seed": 0}, "seed=1": {"job.seed": 1}}})
+    assert "Not in this report: seed=1 (has not begun)." in words(page(tmp_path))
+
+
+def damage(folder: Path, file: str, text: str) -> None:
+    (folder / file).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        ("summary.json", "{", "summary.json: damaged, it cannot be read as JSON"),
+        ("summary.json", "[]", "summary.json: damaged, expected a JSON object"),
+        ("summary.json", "{}", "summary.json: damaged or of another version, it has no job, task"),
+        ("run.json", "{}", "run.json: damaged or of another version, it has no config, versions"),
+        ("run.json", '{"config": [], "versions": {}}', "the results are damaged or of another version"),
+    ],
+)
+def test_damaged_run_is_named(tmp_path: Path, file: str, text: str, expected: str) -> None:
+    damage(write_results(tmp_path / "run"), file, text)
+    with pytest.raises(UserError) as caught:
+        report([tmp_path / "run"], tmp_path / "page.html")
+    assert expected in str(caught.value)
+
+
+def test_folders_without_a_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such folder"):
+        page(tmp_path / "missing")
+    with pytest.raises(UserError, match="no run in it; give the folder of a run"):
+        page(tmp_path)
+    write_json(tmp_path / "state.json", {})
+    with pytest.raises(UserError, match="no run here has finished"):
+        page(tmp_path)
+
+
+def test_page_that_cannot_be_written(tmp_path: Path) -> None:
+    folder = write_results(tmp_path / "run")
+    with pytest.raises(UserError, match="--out .*: cannot be written"):
+        report([folder], tmp_path / "missing" / "page.html")
