@@ -146,11 +146,8 @@ def test_P09_what_is_not_read_is_not_taken() -> None:
         one.may_read.clear()
         for _ in range(100):
             one.send(bytes(MIB - 4096))
-        before = -1
-        while before != one.proxy.bytes["up"]:
-            before = one.proxy.bytes["up"]
-            time.sleep(1)
-        assert before < 30 * MIB  # most of it in the buffers of the system and of the proxy
+        time.sleep(2)
+        assert one.proxy.bytes["up"] < 4 * MIB  # the message that is read, and the one after it
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ class Forked:
         variables: Mapping[str, str] | None = None,
     ) -> None:
         self._output = output
-        self._process: ForkServerProcess = _context().Process(  # type: ignore[assignment]
+        self._process: ForkServerProcess = _context().Process(
             target=_live, args=(list(map(str, args)), output, fault, environment(**(variables or {}))), daemon=True
         )
         self._process.start()

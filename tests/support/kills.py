@@ -109,7 +109,7 @@ def _table(file: Path) -> pa.Table:
 
 
 def require_same(out: Path, undisturbed: Path, *, saved_elsewhere: bool = False) -> None:
-    """Both runs left the same; where one has saved after other steps, its messages have a few other bytes around them."""
+    """Both runs left the same; one that has saved after other steps has a few other bytes around its messages."""
     got, expected = traces(out), traces(undisturbed)
     if saved_elsewhere:
         del got["summary"]["bytes"]["overhead"], expected["summary"]["bytes"]["overhead"]
