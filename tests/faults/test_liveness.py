@@ -141,6 +141,26 @@ def test_P07_P08_a_message_on_a_narrow_line_is_no_silence() -> None:
 
 
 @pytest.mark.slow
+def test_P07_parties_meet_over_round_trips_of_seconds(tmp_path: Path) -> None:
+    """TCP, TLS and HTTP/2 take several of them, which must all fit into one attempt."""
+    proxies: list[Proxy] = []
+
+    def connect(address: str) -> str:
+        proxies.append(Proxy(address))
+        proxies[0].delay_s = 0.8
+        return proxies[0].address
+
+    parties = Parties(tmp_path, kits.with_tls(RUN, kits.make(tmp_path / "certs")), connect=connect)
+    log = tmp_path / "out" / "label_party" / "log"
+    while not (log.exists() and "lab has connected" in log.read_text()):
+        assert all(thread.is_alive() for thread in parties.threads)
+        time.sleep(0.02)
+    proxies[0].delay_s = 0.0
+    parties.wait().require_success()
+    proxies[0].close()
+
+
+@pytest.mark.slow
 def test_P09_what_is_not_read_is_not_taken() -> None:
     with line(MIB) as one:
         one.may_read.clear()
