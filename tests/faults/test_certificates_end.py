@@ -20,7 +20,8 @@ from cutlayer.common.errors import CertificateError
 pytestmark = pytest.mark.slow
 
 PATIENCE = {"reconnect_s": 20, "stall_s": 20, "keepalive_s": 1, "connect_s": 20, "goodbye_s": 1}
-RUN = changed(BREAST_CANCER, {"label_party.timeouts": PATIENCE, "nonlabel_parties.lab.timeouts": PATIENCE})
+TIMEOUTS = {"label_party.timeouts": PATIENCE, "nonlabel_parties.lab.timeouts": PATIENCE}
+RUN = changed(BREAST_CANCER, TIMEOUTS | {"job.epochs": 10})  # far from its end when the line gets slow
 HOLDS_S = 5.0
 
 
