@@ -213,17 +213,20 @@ def test_P08_a_party_that_computes_for_ever_is_named(
 def test_P08_a_line_that_breaks_at_every_activation_ends_both_clearly(tmp_path: Path) -> None:
     proxies: list[Proxy] = []
 
+    def without_activations(chunk: bytes, offset: int) -> bytes | None:
+        return None if len(chunk) > 2000 and proxies[0].bytes["up"] > 9000 else chunk  # ids are the first 9000 bytes
+
     def connect(address: str) -> str:
         proxies.append(Proxy(address))
-        proxies[0].edits["up"] = lambda chunk, offset: None if len(chunk) > 1000 and offset < 9000 else chunk
+        proxies[0].edits["up"] = without_activations
         return proxies[0].address
 
     timeouts = QUICK | {"reconnect_s": 3}
     run = changed(RUN, {"label_party.timeouts": timeouts, "nonlabel_parties.lab.timeouts": timeouts})
     outcome = Parties(tmp_path, run, connect=connect).wait()
     proxies[0].close()
-    assert "the label party" in outcome.error("lab")
-    assert "party 'lab'" in outcome.error("label_party")
+    assert "was lost at step 1 and did not come back within 3 s" in outcome.error("lab")
+    assert "party 'lab' has failed at step 1" in outcome.error("label_party")
 
 
 @pytest.mark.parametrize("tls", [False, True])

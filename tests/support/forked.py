@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, wraps
 from itertools import count
@@ -87,9 +87,10 @@ class Forked:
         return self._output.read_text(errors="replace")
 
     def signal(self, number: int) -> None:
-        """Send a signal, if it still runs."""
-        if self.status is None:
-            os.kill(self.pid, number)
+        """Send a signal, if it still runs; who has just died has no status yet."""
+        with suppress(ProcessLookupError):
+            if self.status is None:
+                os.kill(self.pid, number)
 
     def await_stopped(self, timeout: float = 60) -> None:
         """Wait until a SIGSTOP has stopped it."""
