@@ -18,3 +18,9 @@ def killed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         hosts.start()
         hosts.finish_whatever_happens()
     return path
+
+
+@pytest.fixture
+def undisturbed(killed_run: Path) -> Path:
+    """What `killed_run` leaves without a fault."""
+    return killed_run.parent / "undisturbed"

@@ -55,7 +55,8 @@ class Proxy:
         self.bytes: dict[Direction, int] = {"up": 0, "down": 0}
         self._pairs: list[_Pair] = []
         self._half_open: list[_Pair] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
 
     def cut(self) -> None:
         """End all connections in good order; new ones are accepted."""
@@ -82,7 +83,9 @@ class Proxy:
 
     def close(self) -> None:
         """Stop listening and cut what there is."""
+        self._listener.shutdown(socket.SHUT_RDWR)  # closing alone would let it accept one more
         self._listener.close()
+        self._acceptor.join()
         self.stalled = False
         self.cut()
         for pair in self._half_open:

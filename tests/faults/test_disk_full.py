@@ -142,6 +142,7 @@ def test_P05_log_and_tensorboard_are_not_worth_a_run(
         assert said.count(f"label_party: warning: goes on without {private / file}, which cannot be written") == 1
 
 
+@pytest.mark.slow
 def test_P05_a_limit_on_the_size_of_files_ends_the_run_and_then_it_goes_on(tmp_path: Path, undisturbed: Path) -> None:
     """Needs no right to mount; as processes, with `cutlayer run` around them."""
     path, out = write_run(tmp_path, RUN), tmp_path / "out"
@@ -157,6 +158,7 @@ def test_P05_a_limit_on_the_size_of_files_ends_the_run_and_then_it_goes_on(tmp_p
     require_same(out, undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv is missing")
 def test_P05_a_folder_that_got_read_only_ends_the_run_and_then_it_goes_on(tmp_path: Path, undisturbed: Path) -> None:
     path, out = write_run(tmp_path, RUN), tmp_path / "out"

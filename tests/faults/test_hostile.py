@@ -242,11 +242,12 @@ def test_no_refusal_speaks_of_labels(session: Session) -> None:
 
 def test_P14_refused_frames_do_not_touch_the_stream_of_the_true_party(tmp_path: Path) -> None:
     """A stranger who calls itself lab, but does not know the job, while the real lab trains."""
-    run = changed(BREAST_CANCER, {"job.epochs": 30})
+    run = changed(BREAST_CANCER, {"job.epochs": 60})
     undisturbed = train(tmp_path / "undisturbed", run).require_success()
     parties = Parties(tmp_path / "disturbed", run)
     refusals = 0
-    with grpc.insecure_channel(parties.address) as channel:
+    at_once = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]  # it comes early
+    with grpc.insecure_channel(parties.address, at_once) as channel:
         stranger = training_pb2_grpc.LabelPartyServiceStub(channel)  # type: ignore[no-untyped-call]
         while any(thread.is_alive() for thread in parties.threads):
             hello = session_pb2.Hello(

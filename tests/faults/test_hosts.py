@@ -1,58 +1,20 @@
-"""Parties on hosts of their own, each started by its own command: killed, frozen, stopped, doubled, damaged."""
+"""Parties on hosts of their own, each started by its own command: killed, frozen, stopped, doubled."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from faults.proxy import Proxy
 from support.forked import Fault
-from support.hosts import KILLED, Hosts
-from support.kill_points import RUN
-from support.kills import PARTIES, require_same, write_run
-from support.runs import Run, changed
+from support.hosts import KILLED, TIMEOUTS, at_step, checkpoints, finish_well, hosts_of, with_timeouts
+from support.kills import PARTIES, require_same
+from support.runs import changed
 
 pytestmark = pytest.mark.slow
-
-_STEP = {"label_party": "cutlayer.label_party.walk:Walk._step"}
-_TIMEOUTS = {"reconnect_s": 40, "stall_s": 60, "connect_s": 40, "keepalive_s": 1, "goodbye_s": 1}
-
-
-def with_timeouts(**others: float) -> Run:
-    """The run, with short timeouts; they are nobody's but a party's own, so the results are the same."""
-    sections = ("label_party", "nonlabel_parties.lab", "nonlabel_parties.bank")
-    return changed(RUN, {f"{section}.timeouts": _TIMEOUTS | others for section in sections})
-
-
-def at_step(party: str, step: int, number: signal.Signals = signal.SIGKILL) -> dict[str, list[Fault]]:
-    """What happens to `party` right after it has done `step`."""
-    return {party: [Fault("after", _STEP.get(party, "cutlayer.nonlabel_party.walk:Walk.step"), step, number)]}
-
-
-def hosts_of(folder: Path, run: Run, faults: dict[str, list[Fault]]) -> Hosts:
-    """The parties of `run`, with their results in `folder`/out."""
-    return Hosts(write_run(folder, run), run, folder / "out", faults=faults)
-
-
-def finish_well(hosts: Hosts, undisturbed: Path, *, saved_elsewhere: bool = False) -> None:
-    """All end well, with what a run without a fault leaves."""
-    assert set(hosts.finish().values()) == {0}, hosts.outputs()
-    require_same(hosts.out, undisturbed, saved_elsewhere=saved_elsewhere)
-
-
-def checkpoints(hosts: Hosts, party: str) -> list[int]:
-    """The steps of which a party holds a checkpoint."""
-    return sorted(int(path.name.removeprefix("step-")) for path in (hosts.out / party / "checkpoints").glob("step-*"))
-
-
-@pytest.fixture
-def undisturbed(killed_run: Path) -> Path:
-    """What the run leaves without a fault."""
-    return killed_run.parent / "undisturbed"
 
 
 @pytest.mark.parametrize("party", ["label_party", "lab"])
@@ -129,7 +91,7 @@ def test_P01_who_does_not_come_back_in_time_is_named_and_all_go_on_later(
 
 def test_P01_a_new_stream_takes_over_while_the_old_one_hangs(tmp_path: Path, undisturbed: Path) -> None:
     """The label party's side of the old connection never hears that it has ended."""
-    run = changed(with_timeouts(), {"label_party.timeouts": _TIMEOUTS | {"keepalive_s": 600}})
+    run = changed(with_timeouts(), {"label_party.timeouts": TIMEOUTS | {"keepalive_s": 600}})
     with hosts_of(tmp_path, run, at_step("lab", 31, signal.SIGSTOP)) as hosts:
         proxy = Proxy(hosts.address)
         try:
@@ -230,74 +192,6 @@ def test_P06_a_second_signal_ends_at_once(party: str, tmp_path: Path, undisturbe
         assert checkpoints(hosts, party) == [20]
         hosts.start(party)
         finish_well(hosts, undisturbed)
-
-
-def cut_short(folder: Path) -> None:
-    """Its tensors lack the end."""
-    file = folder / "state.safetensors"
-    file.write_bytes(file.read_bytes()[:-50])
-
-
-def without_manifest(folder: Path) -> None:
-    """What says whose it is is missing."""
-    (folder / "manifest.json").unlink()
-
-
-def of_another_party(folder: Path) -> None:
-    """It is a whole one, but not this party's."""
-    bank = folder.parents[2] / "bank" / "checkpoints" / folder.name
-    shutil.rmtree(folder)
-    shutil.copytree(bank, folder)
-
-
-def kill_all_after(hosts: Hosts) -> None:
-    """Everybody dies when the faults of `hosts` have killed the label party."""
-    hosts.start()
-    hosts.finish("label_party")
-    hosts.kill("lab", "bank")
-
-
-@pytest.mark.parametrize(
-    ("party", "damage", "words"),
-    [
-        ("label_party", cut_short, "is damaged"),
-        ("bank", without_manifest, "is damaged"),
-        ("lab", of_another_party, "is of another party"),
-    ],
-)
-def test_P04_the_checkpoint_before_a_damaged_one_is_used(
-    party: str, damage: Callable[[Path], None], words: str, tmp_path: Path, undisturbed: Path
-) -> None:
-    with hosts_of(tmp_path, with_timeouts(), at_step("label_party", 47)) as hosts:
-        kill_all_after(hosts)
-        newest = max((hosts.out / party / "checkpoints").glob("step-*"))
-        damage(newest)
-        hosts.start()
-        finish_well(hosts, undisturbed)
-        assert f"checkpoint {newest} {words}" in hosts.outputs([party])
-        assert "after step 20" in hosts.outputs(["label_party"])
-
-
-def test_P04_where_all_of_the_label_partys_are_damaged_all_begin_anew(tmp_path: Path, undisturbed: Path) -> None:
-    with hosts_of(tmp_path, with_timeouts(), at_step("label_party", 47)) as hosts:
-        kill_all_after(hosts)
-        for folder in (hosts.out / "label_party" / "checkpoints").glob("step-*"):
-            cut_short(folder)
-        hosts.start()
-        finish_well(hosts, undisturbed)
-        assert hosts.outputs(["label_party"]).count("is damaged") == 2
-        assert "no checkpoint is held by all parties: all begin at step 1 again" in hosts.outputs(["label_party"])
-
-
-def test_P04_who_has_only_damaged_ones_is_refused(tmp_path: Path) -> None:
-    with hosts_of(tmp_path, with_timeouts(), at_step("label_party", 47)) as hosts:
-        kill_all_after(hosts)
-        for folder in (hosts.out / "lab" / "checkpoints").glob("step-*"):
-            cut_short(folder)
-        hosts.start("label_party", "lab")
-        assert hosts.finish("lab") == {"lab": 2}
-        assert hosts.outputs(["lab"]).count("is damaged") == 2
-        assert "where that folder is lost or damaged, give another --out DIR at every party" in hosts.outputs(["lab"])
 
 
 def test_P01_parties_that_have_done_everything_come_back_for_a_label_party_that_has_not(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -72,7 +73,7 @@ def label_party(folder: Path, *, files: int | None = None) -> Iterator[Besieged]
     address = f"127.0.0.1:{free_port()}"
     party = ("-m", "cutlayer.cli", "label-party", write(folder, RUN), "--out", folder / "out", "--listen", address)
     limit = f"ulimit -n {files}; " if files else ""
-    with Background("bash", "-c", f'{limit}exec python "$@"', "python", *party, whole=True) as background:
+    with Background("bash", "-c", f'{limit}exec "$@"', "bash", sys.executable, *party, whole=True) as background:
         background.await_words("listening")
         yield Besieged(address, psutil.Process(background.process.pid), folder / "out")
         status, output = background.finish()

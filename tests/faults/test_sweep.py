@@ -39,9 +39,10 @@ def table(out: Path) -> pa.Table:
     return pq.read_table(out / "results.parquet")
 
 
-def finished(out: Path) -> int:
-    """How many runs have left complete results."""
-    return sum(json.loads(state.read_text())["finished"] for state in out.glob("runs/*/state.json"))
+def finished(out: Path) -> list[Path]:
+    """The summaries of the runs that have left complete results."""
+    states = [state for state in out.glob("runs/*/state.json") if json.loads(state.read_text())["finished"]]
+    return [state.with_name("summary.json") for state in states]
 
 
 @pytest.mark.timeout(3 * SWEEP_S)
@@ -50,12 +51,12 @@ def test_P08_killed_sweep_ends_with_the_table_of_one_never_killed(tmp_path: Path
     sweep = write_sweep(tmp_path, {"label_party.defense": defenses, "job.seed": list(range(RUNS // 2))})
     out, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
     with Background("sweep", sweep, "--out", out, "--jobs", "2") as first:
-        while finished(out) < RUNS // 2:
+        while len(finished(out)) < RUNS // 2:
             assert first.process.poll() is None, first.output
             time.sleep(0.05)
         first.process.send_signal(signal.SIGKILL)
         first.process.wait()
-    kept = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/summary.json")}
+    kept = {path: path.stat().st_mtime_ns for path in finished(out)}
     again = cutlayer("sweep", sweep, "--out", out, "--jobs", "2", timeout=SWEEP_S)
     assert again.returncode == 0, again.stderr
     assert "runs had finished before and are kept" in again.stdout

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, wraps
 from itertools import count
@@ -65,7 +65,7 @@ class Forked:
         variables: Mapping[str, str] | None = None,
     ) -> None:
         self._output = output
-        self._process: ForkServerProcess = _context().Process(  # type: ignore[assignment]
+        self._process: ForkServerProcess = _context().Process(
             target=_live, args=(list(map(str, args)), output, fault, environment(**(variables or {}))), daemon=True
         )
         self._process.start()
@@ -87,9 +87,10 @@ class Forked:
         return self._output.read_text(errors="replace")
 
     def signal(self, number: int) -> None:
-        """Send a signal, if it still runs."""
-        if self.status is None:
-            os.kill(self.pid, number)
+        """Send a signal, if it still runs; who has just died has no status yet."""
+        with suppress(ProcessLookupError):
+            if self.status is None:
+                os.kill(self.pid, number)
 
     def await_stopped(self, timeout: float = 60) -> None:
         """Wait until a SIGSTOP has stopped it."""

@@ -10,10 +10,13 @@ from types import TracebackType
 
 from cutlayer.common.config import LABEL_PARTY
 from support.forked import Fault, Forked
-from support.kills import answered
-from support.runs import Run, free_port
+from support.kill_points import RUN
+from support.kills import answered, require_same, write_run
+from support.runs import Run, changed, free_port
 
 KILLED = -signal.SIGKILL
+TIMEOUTS = {"reconnect_s": 40, "stall_s": 60, "connect_s": 40, "keepalive_s": 1, "goodbye_s": 1}
+_STEP = {LABEL_PARTY: "cutlayer.label_party.walk:Walk._step"}
 _POLL_S = 0.002
 
 
@@ -114,3 +117,30 @@ class Hosts:
         if name == LABEL_PARTY:
             return ["label-party", self._path, "--listen", self.address]
         return ["nonlabel-party", self._path, "--name", name, "--connect", self.connect]
+
+
+def with_timeouts(**others: float) -> Run:
+    """The run, with short timeouts; they are nobody's but a party's own, so the results are the same."""
+    sections = ("label_party", "nonlabel_parties.lab", "nonlabel_parties.bank")
+    return changed(RUN, {f"{section}.timeouts": TIMEOUTS | others for section in sections})
+
+
+def at_step(party: str, step: int, number: signal.Signals = signal.SIGKILL) -> dict[str, list[Fault]]:
+    """What happens to `party` right after it has done `step`."""
+    return {party: [Fault("after", _STEP.get(party, "cutlayer.nonlabel_party.walk:Walk.step"), step, number)]}
+
+
+def hosts_of(folder: Path, run: Run, faults: dict[str, list[Fault]]) -> Hosts:
+    """The parties of `run`, with their results in `folder`/out."""
+    return Hosts(write_run(folder, run), run, folder / "out", faults=faults)
+
+
+def finish_well(hosts: Hosts, undisturbed: Path, *, saved_elsewhere: bool = False) -> None:
+    """All end well, with what a run without a fault leaves."""
+    assert set(hosts.finish().values()) == {0}, hosts.outputs()
+    require_same(hosts.out, undisturbed, saved_elsewhere=saved_elsewhere)
+
+
+def checkpoints(hosts: Hosts, party: str) -> list[int]:
+    """The steps of which a party holds a checkpoint."""
+    return sorted(int(path.name.removeprefix("step-")) for path in (hosts.out / party / "checkpoints").glob("step-*"))

@@ -121,7 +121,7 @@ def _captured(folder: Path) -> pa.Table:
 
 
 def require_same(out: Path, undisturbed: Path, *, saved_elsewhere: bool = False) -> None:
-    """Both runs left the same; where one has saved after other steps, a few bytes around its messages differ."""
+    """Both runs left the same; one that has saved after other steps has a few other bytes around its messages."""
     got, expected = traces(out), traces(undisturbed)
     if saved_elsewhere:
         del got["summary"]["bytes"]["overhead"], expected["summary"]["bytes"]["overhead"]

@@ -1,6 +1,6 @@
 """What programs and people rely on to stay: the help of each command, exit statuses, the keys of summary.json.
 
-RECORD_GOLDEN=1 writes tests/golden/texts anew, after a change that is meant; CONTRIBUTING.md says what it needs then.
+RECORD_GOLDEN=1 writes tests/golden/texts anew, after a change that is meant.
 """
 
 from __future__ import annotations

@@ -274,3 +274,36 @@ def test_P03_another_process_of_that_name_cannot_end_the_session() -> None:
     exchange.leave("lab", "has failed", "host 1")
     with pytest.raises(PeerError, match="'lab' has failed at step 3"):
         exchange.collect(3)
+
+
+def test_P07_chunks_of_a_large_matrix_are_a_sign_of_life() -> None:
+    exchange = make(FAST)
+    lab, bank = exchange.arrive("lab"), exchange.arrive("bank")
+    exchange.submit(bank, 1, "z")
+
+    def in_chunks() -> None:
+        for _ in range(8):
+            time.sleep(0.1)
+            lab.hear()
+        exchange.submit(lab, 1, "z")
+
+    thread, _ = in_thread(in_chunks)
+    assert set(exchange.collect(1)) == {"lab", "bank"}
+    thread.join(5)
+
+
+def test_P08_a_party_that_comes_back_again_and_again_is_not_waited_for_for_ever() -> None:
+    exchange = make(FAST)
+    over = threading.Event()
+
+    def flap() -> None:
+        while not over.is_set():
+            exchange.arrive("lab")
+            time.sleep(0.05)
+
+    thread, _ = in_thread(flap)
+    exchange.submit(exchange.arrive("bank"), 1, "z")
+    with pytest.raises(PeerError, match="'lab' came back again and again at step 1"):
+        exchange.collect(1)
+    over.set()
+    thread.join(5)
