@@ -31,8 +31,8 @@ class Table:
 
     Attributes:
         ids: N ids, each once.
-        columns: feature columns, N rows: float64 for numbers (uint8 for pixels), string (plain or dictionary-encoded) for categories,
-            null where a value is missing.
+        columns: feature columns, N rows: float64 for numbers (uint8 for pixels), string (plain or dictionary-encoded)
+            for categories, null where a value is missing.
         label: labels as written, N strings, null where missing; None at a party without labels.
         origin: where the rows come from, for messages, such as `bank.csv`.
         image: set where the numeric columns are the pixels of an image, channel by channel, row by row.

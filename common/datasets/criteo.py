@@ -56,11 +56,14 @@ class Criteo(SharedRows):
         if not table.num_rows:
             raise DataError(f"{path.name} has no rows")
         label = _checked_label(table[_LABEL], path.name) if self.wants_label else None
-        ids, notes = (row_numbers(table.num_rows), [])
-        if self.id is not None:
-            found, notes = Column(table[_ID], _ID, path.name, _place).ids()
-            ids = tuple(found)
-        return Table(ids, table.select(own).unify_dictionaries(), label, path.name, notes=tuple(notes))
+        ids, notes = self._ids(table, path.name)
+        return Table(ids, table.select(own), label, path.name, notes=tuple(notes))
+
+    def _ids(self, table: pa.Table, origin: str) -> tuple[tuple[str, ...], list[str]]:
+        if self.id is None:
+            return row_numbers(table.num_rows), []
+        ids, notes = Column(table[_ID], _ID, origin, _place).ids()
+        return tuple(ids), notes
 
     @property
     def _names(self) -> list[str]:
@@ -80,7 +83,7 @@ class Criteo(SharedRows):
                 reader = arrow_csv.open_csv(stream, *_options(self._names, wanted, note))
                 batches = list(_first(reader, self.rows, ragged))
         except pa.ArrowInvalid as error:
-            raise DataError(f"{path.name}{_where(error, self._names)}; expected {_EXPECTED}") from error
+            raise DataError(f"{path.name}{_where(error, self._names)}; expected {_EXPECTED}") from None
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error}") from error
         if ragged:
@@ -131,11 +134,14 @@ def _checked_label(label: pa.ChunkedArray, origin: str) -> pa.Array:
 
 def _where(error: Exception, names: list[str]) -> str:
     """Where a value does not fit; Arrow's own message would show it."""
+    if "Empty" in str(error):
+        return " has no rows"
     found = re.search(r"In CSV column #(\d+):(?: Row #(\d+):)?", str(error))
     if not found:
         return " cannot be read as tab-separated text"
-    line = f", line {found[2]}" if found[2] else ""
-    return f"{line}: column {names[int(found[1])]!r} has a value that is no number"
+    line, name = f", line {found[2]}" if found[2] else "", names[int(found[1])]
+    kind = "number" if name in COLUMNS[:NUMERIC] else "UTF-8 text"
+    return f"{line}: column {name!r} has a value that is no {kind}"
 
 
 def _place(index: int) -> str:

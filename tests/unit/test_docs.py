@@ -28,6 +28,7 @@ from cutlayer.common.registry import Registry
 from cutlayer.common.run_files import load
 from cutlayer.label_party.defenses import defenses
 from cutlayer.nonlabel_party.attacks import attacks
+from cutlayer.sweep import plan
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")])
@@ -83,8 +84,11 @@ def test_the_complete_run_file_of_the_readme_is_valid() -> None:
 
 
 @pytest.mark.parametrize("file", sorted(ROOT.glob("examples/**/*.yaml")), ids=lambda file: str(file.relative_to(ROOT)))
-def test_examples_are_valid_run_files(file: Path) -> None:
-    load(file)
+def test_examples_are_valid_run_files_and_sweeps(file: Path) -> None:
+    if file.parent.name == "sweeps":
+        assert plan.load(file).runs
+    else:
+        load(file)
 
 
 def test_the_two_hosts_of_an_example_mean_the_same_job() -> None:
