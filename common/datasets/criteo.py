@@ -83,7 +83,7 @@ class Criteo(SharedRows):
                 reader = arrow_csv.open_csv(stream, *_options(self._names, wanted, note))
                 batches = list(_first(reader, self.rows, ragged))
         except pa.ArrowInvalid as error:
-            raise DataError(f"{path.name}{_where(error, self._names)}; expected {_EXPECTED}") from error
+            raise DataError(f"{path.name}{_where(error, self._names)}; expected {_EXPECTED}") from None
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error}") from error
         if ragged:
@@ -139,8 +139,9 @@ def _where(error: Exception, names: list[str]) -> str:
     found = re.search(r"In CSV column #(\d+):(?: Row #(\d+):)?", str(error))
     if not found:
         return " cannot be read as tab-separated text"
-    line = f", line {found[2]}" if found[2] else ""
-    return f"{line}: column {names[int(found[1])]!r} has a value that is no number"
+    line, name = f", line {found[2]}" if found[2] else "", names[int(found[1])]
+    kind = "number" if name in COLUMNS[:NUMERIC] else "UTF-8 text"
+    return f"{line}: column {name!r} has a value that is no {kind}"
 
 
 def _place(index: int) -> str:
