@@ -68,6 +68,10 @@ class Result:
         one, split = self.one_process.epoch_seconds, self.split[defense].epoch_seconds
         return min(one) / min(split), median(one) / median(split)
 
+    def over_none(self, defense: str) -> float:
+        """Time of a step over that without a defense, in the median epochs."""
+        return median(self.split[defense].epoch_seconds) / median(self.split["none"].epoch_seconds)
+
     def speed(self, side: Side) -> str:
         """Samples a second, and the time of a step, of the best epoch."""
         step_s = min(side.epoch_seconds) / self.workload.steps_per_epoch
@@ -144,12 +148,13 @@ def _require_same_training(result: Result) -> None:
 
 
 def _table(results: Sequence[Result]) -> Table:
-    table = Table("workload", "one process", "defense", "split", "best", "median", "aim", title="training speed")
+    headings = ("workload", "one process", "defense", "split", "best", "median", "aim", "step over none's")
+    table = Table(*headings, title="training speed")
     for result in results:
         workload = [result.workload.title, result.speed(result.one_process)]
         for defense, side in result.split.items():
             ratios = [f"{ratio:.2f}" for ratio in (*result.ratios(defense), result.workload.aim)]
-            table.add_row(*workload, defense, result.speed(side), *ratios)
+            table.add_row(*workload, defense, result.speed(side), *ratios, f"{result.over_none(defense):.2f}")
             workload = ["", ""]
     return table
 

@@ -25,7 +25,11 @@ _IMAGE = (3, 32, 32)  # C, H, W of what the network of convolutions gets
 _CHANNELS = 64
 _MAP = (_CHANNELS, 8, 8)  # C, H, W of the feature map at its cut
 
-DEFENSES: Mapping[str, Run] = {"none": {"name": "none"}, "marvell": {"name": "marvell", "scale": 1.0}}
+DEFENSES: Mapping[str, Run] = {
+    "none": {"name": "none"},
+    "marvell": {"name": "marvell", "scale": 1.0},
+    "gafm": {"name": "gafm", "generator": "free"},  # so that the generator is the workload's top model
+}
 
 
 @dataclass(kw_only=True)

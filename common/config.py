@@ -114,6 +114,12 @@ class Job(Section):
     privacy: Privacy = Privacy()
     knowledge: dict[str, GrantedKnowledge] = {}
     checkpoint: Checkpoints = Checkpoints()
+    row_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+    @model_serializer(mode="wrap")
+    def _without_all_rows(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `row_fraction: 1`, so that the digest of a job is what it was before there was this key."""
+        return {key: value for key, value in serialize(self).items() if key != "row_fraction" or value != 1}
 
     @model_validator(mode="after")
     def _check(self) -> Job:

@@ -44,7 +44,10 @@ def leak_auc(score_B: Vector, y_B: Vector) -> float | None:
 
 
 def flipped(auc: float) -> float:
-    """What an attacker gets who may also turn the score round: max(AUC, 1 - AUC) [G, equation 10]."""
+    """What an attacker gets who may also turn the score round: max(AUC, 1 - AUC) [G, equation 10].
+
+    A score that knows nothing reaches `null_floor` in p95 here exactly, for that looks at both sides of 1/2.
+    """
     return max(auc, 1 - auc)
 
 
@@ -102,12 +105,28 @@ def sum_kl_of(target_auc: float) -> float:
     return max(4 * tau * tau, -2 * math.log1p(-tau * tau))
 
 
-def pooled_figures(aucs: Sequence[float]) -> dict[str, float | None]:
-    """Of the leak AUC of each epoch's scores together, the mean over the epochs: `pooled`, and `pooled_flipped`, that
-    of an attacker who may turn the score round in each epoch."""
-    if not aucs:
-        return {"pooled": None, "pooled_flipped": None}
-    return {"pooled": float(np.mean(aucs)), "pooled_flipped": float(np.mean([flipped(auc) for auc in aucs]))}
+@dataclass(frozen=True)
+class EpochLeak:
+    """Leak AUC of the scores of an epoch together; of several parties, that of the worst off.
+
+    Attributes:
+        flipped: of an attacker who may turn the score round.
+        floor: `null_floor` of the rows of the epoch; None where they are not known any more.
+    """
+
+    auc: float
+    flipped: float
+    floor: float | None = None
+
+
+def pooled_figures(epochs: Sequence[EpochLeak]) -> dict[str, float | None]:
+    """`pooled`, `pooled_flipped`: means over the epochs; `pooled_last`, `_flipped`, `_null_floor`: of the last one."""
+    names = ("pooled", "pooled_flipped", "pooled_last", "pooled_last_flipped", "pooled_last_null_floor")
+    if not epochs:
+        return dict.fromkeys(names)
+    last = epochs[-1]
+    means = [float(np.mean([getattr(epoch, what) for epoch in epochs])) for what in ("auc", "flipped")]
+    return dict(zip(names, (*means, last.auc, last.flipped, last.floor), strict=True))
 
 
 @dataclass
@@ -121,14 +140,20 @@ class LeakTally:
     skipped: int = 0
     best_of: int = 1
     _values: list[float] = field(default_factory=list)
+    _flipped: list[float] = field(default_factory=list)
     _sizes: Counter[tuple[int, int]] = field(default_factory=Counter)
 
-    def add(self, auc: float | None, positives: int, negatives: int) -> None:
-        """One batch with so many rows of each class; 0 where that is not known any more."""
+    def add(self, auc: float | None, positives: int, negatives: int, flipped_auc: float | None = None) -> None:
+        """One batch with so many rows of each class; 0 where that is not known any more.
+
+        Args:
+            flipped_auc: of the party where the flipped one is largest; by default that of `auc`.
+        """
         if auc is None:
             self.skipped += 1
         else:
             self._values.append(auc)
+            self._flipped.append(flipped(auc) if flipped_auc is None else flipped_auc)
             if positives and negatives:
                 self._sizes[positives, negatives] += 1
 
@@ -136,12 +161,16 @@ class LeakTally:
         """Over the batches: mean, p95 (nearest rank, as the authors report it) and max; None without any.
 
         `_low` and `_high` are what a bootstrap over the batches gives as 95 % interval, in its limit of many draws;
-        `null_floor` is what a score that knows nothing reaches in p95.
+        `_flipped` is of an attacker who may turn the score of each batch round; `null_floor` is what a score that
+        knows nothing reaches in p95.
         """
-        values = np.sort(np.array(self._values))
-        floor = null_floor_over(self._sizes, self.best_of)
+        values, flips = np.sort(np.array(self._values)), np.sort(np.array(self._flipped))
         figures = _figures(values) if len(values) else dict.fromkeys(_FIGURES)
-        return {**figures, "null_floor": floor, "batches": len(values), "skipped": self.skipped}
+        turned = _figures(flips) if len(flips) else dict.fromkeys(_FIGURES)
+        flipped_figures = {f"{name}_flipped": turned[name] for name in ("mean", "p95", "max")}
+        floor = null_floor_over(self._sizes, self.best_of)
+        counts = {"null_floor": floor, "batches": len(values), "skipped": self.skipped}
+        return {**figures, **flipped_figures, **counts}
 
 
 _FIGURES = ("mean", "mean_low", "mean_high", "p95", "p95_low", "p95_high", "max")

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from cutlayer.common.leakage import flipped
+
 Level = Literal["info", "warning", "error"]
 Record = Mapping[str, float | int | None]
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
-_DETAILS = ("_max", "_skipped", "_pooled", "_null_floor")  # of the leak figures, kept for the file
+_DETAILS = ("_max", "_skipped", "_pooled", "_flipped", "_null_floor")  # of the leak figures, kept for the file
+_LEAK = "leak (flipped, chance)"
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,8 @@ class Progress:
     Attributes:
         loss: mean loss of the last training batch.
         samples_per_second: training rows per second.
-        leak: leak AUC of the last batch by attack, between 0 and 1; the largest is shown.
+        leak: leak AUC of the last batch by attack, between 0 and 1; the largest is shown, beside the largest of those
+            who may turn their scores round.
         chance: what a score that knows nothing reaches on that batch, by attack.
         bound: what no leak AUC exceeds by the defense's model, of a `step` and of the `run` so far.
         exact_steps: releases so far that left as they were; None where there is none.
@@ -90,9 +94,7 @@ def progress_figures(progress: Progress) -> dict[str, str]:
     if progress.test_auc is not None:
         figures["AUC"] = f"{progress.test_auc:.3f}"
     if progress.leak:
-        worst = max(progress.leak, key=progress.leak.__getitem__)
-        chance = (progress.chance or {}).get(worst)
-        figures["leak (chance)"] = f"{progress.leak[worst]:.2f}" + ("" if chance is None else f" ({chance:.2f})")
+        figures[_LEAK] = _leak_text(progress.leak, progress.chance or {})
     if progress.bound:
         figures["bound (run)"] = "{step:.2f} ({run:.2f})".format(**progress.bound)
     if progress.exact_steps:
@@ -104,6 +106,12 @@ def progress_figures(progress: Progress) -> dict[str, str]:
     return figures
 
 
+def _leak_text(leak: Mapping[str, float], chance: Mapping[str, float]) -> str:
+    worst = max(leak, key=leak.__getitem__)
+    others = [max(flipped(auc) for auc in leak.values()), *([chance[worst]] if worst in chance else [])]
+    return f"{leak[worst]:.2f} ({', '.join(f'{value:.2f}' for value in others)})"
+
+
 def progress_text(party: str, progress: Progress) -> str:
     """`progress` as one line."""
     return f"{party}: " + ", ".join(f"{heading} {text}" for heading, text in progress_figures(progress).items())
@@ -113,6 +121,8 @@ def evaluation_text(party: str, record: Record) -> str:
     """The main figures of an evaluation point as one line; figures that no one has are left out."""
     shown = {key: f"{key} {value:.4g}" for key, value in record.items() if value is not None and not _is_detail(key)}
     for key in shown:
+        if (turned := record.get(f"{key}_flipped")) is not None:
+            shown[key] += f" (flipped {turned:.4g})"
         if (chance := record.get(f"{key.removesuffix('_p95')}_null_floor")) is not None:
             shown[key] += f" (chance {chance:.4g})"
     return f"{party}: " + ", ".join(shown.values())

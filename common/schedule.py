@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from cutlayer.common.config import Job
 from cutlayer.common.errors import DataError
 from cutlayer.common.randomness import permutation
 
@@ -50,6 +51,8 @@ class Schedule:
         test_fraction: share of the rows that is kept for evaluation, rounded to whole rows.
         batch_size: rows of a batch.
         epochs: passes over the training rows.
+        fraction: below 1, a share of all rows is taken from the training rows, and divided anew: the test rows of the
+            whole are in neither part.
 
     Attributes:
         train_rows: rows to train on, ascending.
@@ -59,19 +62,28 @@ class Schedule:
         DataError: fewer than two rows are left to train on.
     """
 
-    def __init__(self, seed: int, rows: int, test_fraction: float, batch_size: int, epochs: int) -> None:
-        test_count = round(rows * test_fraction)
-        if rows - test_count < MIN_TRAIN_ROWS:
+    def __init__(
+        self, seed: int, rows: int, test_fraction: float, batch_size: int, epochs: int, fraction: float = 1.0
+    ) -> None:
+        shuffled, test_count = permutation(rows, "split", seed), round(rows * test_fraction)
+        if fraction < 1:
+            shuffled = shuffled[test_count:][: round(rows * fraction)]
+            test_count = round(len(shuffled) * test_fraction)
+        if len(shuffled) - test_count < MIN_TRAIN_ROWS:
             raise DataError(
-                f"{rows} rows with test_fraction {test_fraction} leave {rows - test_count} to train on, expected at "
-                f"least {MIN_TRAIN_ROWS}; bring more common rows or lower job.test_fraction"
+                f"{len(shuffled)} rows with test_fraction {test_fraction} leave {len(shuffled) - test_count} to train "
+                f"on, expected at least {MIN_TRAIN_ROWS}; bring more common rows or lower job.test_fraction"
             )
-        shuffled = permutation(rows, "split", seed)
         self.test_rows: Rows = np.sort(shuffled[:test_count])
         self.train_rows: Rows = np.sort(shuffled[test_count:])
         self._seed, self._batch_size, self._epochs = seed, batch_size, epochs
         self._train_batches = -(-len(self.train_rows) // batch_size)
         self._shuffled = lru_cache(maxsize=2)(self._shuffle)
+
+    @classmethod
+    def of(cls, job: Job, rows: int) -> Schedule:
+        """That of a job with so many aligned rows."""
+        return cls(job.seed, rows, job.test_fraction, job.batch_size, job.epochs, job.row_fraction)
 
     @property
     def steps_per_epoch(self) -> int:

@@ -109,7 +109,7 @@ def measure(captured: Captured, folder: Path, labels: Path) -> Leaks:
     if captured.job.task != "binary":
         raise UserError(f"guesses of task {captured.job.task} have no leak AUC; give --out DIR, and no --labels")
     job = captured.job
-    schedule = Schedule(job.seed, len(captured.row_ids), job.test_fraction, job.batch_size, job.epochs)
+    schedule = Schedule.of(job, len(captured.row_ids))
     try:
         truth = Labels.read(labels)
     except (OSError, ValueError, KeyError) as error:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
 from cutlayer.common.datasets import datasets
 from cutlayer.common.models import bottom_models, top_models
@@ -60,7 +61,11 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
 
 
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json", exclude_none=True) if isinstance(value, BaseModel) else str(value)
+
+
 def _as_yaml(options: dict[str, Any]) -> str:
     """The options as one would write them in a run file."""
-    plain = json.loads(json.dumps(options, default=str))  # tuples become lists
+    plain = json.loads(json.dumps(options, default=_plain))  # tuples become lists
     return yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=float("inf")).strip()

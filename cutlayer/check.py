@@ -27,7 +27,7 @@ from cutlayer.common.errors import AlignmentError, CertificateError, ConfigError
 from cutlayer.common.files import load_secret
 from cutlayer.common.id_secret import ID_SECRET_VARIABLE, environment_secret
 from cutlayer.common.labels import Labels, read_labels, require_classes
-from cutlayer.common.models import build_bottom, build_optimizer, build_top
+from cutlayer.common.models import build_bottom, build_optimizer
 from cutlayer.common.process import print_error
 from cutlayer.common.progress import human_bytes
 from cutlayer.common.schedule import Schedule
@@ -35,9 +35,9 @@ from cutlayer.common.tables import Table, prepare
 from cutlayer.common.tls import own_certificate
 from cutlayer.common.tls_probe import examine
 from cutlayer.label_party.aggregation import aggregate_width
-from cutlayer.label_party.objectives import CrossEntropy
+from cutlayer.label_party.chosen import make_defense, make_objective, require_settled
+from cutlayer.label_party.defenses import Defense, NoDefense
 from cutlayer.label_party.rows import PartyIds, find_common_rows, require_rows
-from cutlayer.label_party.training import make_defense
 from cutlayer.nonlabel_party.curiosity import make_attack
 
 P = ParamSpec("P")
@@ -140,7 +140,7 @@ def _check_overlap(run_file: RunFile, ids: dict[str, OwnIds]) -> None:
 
 def _schedule(run_file: RunFile, rows: int) -> Schedule:
     job = run_file.job
-    return Schedule(job.seed, rows, job.test_fraction, job.batch_size, job.epochs)
+    return Schedule.of(job, rows)
 
 
 class _Party:
@@ -169,8 +169,8 @@ class _Party:
         return self._check_nonlabel_party(section)
 
     def _check_label_party(self, section: LabelPartySection) -> OwnIds | None:
-        self._attempt(self._try_defense, section)
-        self._attempt(self._try_top, section)
+        defense = self._attempt(self._try_defense, section) or NoDefense()
+        self._attempt(self._try_top, section, defense)
         self._attempt(_try_noise_secret, section)
         self._attempt(self._own_certificate, section, "label_party.listen", section.listen)
         table = self._attempt(self._read_table, section)
@@ -233,17 +233,22 @@ class _Party:
         self._say(f"{table.origin}: labels fit task {job.task}", *labels.notes)
         return labels
 
-    def _try_defense(self, section: LabelPartySection) -> None:
+    def _try_defense(self, section: LabelPartySection) -> Defense:
         defense = make_defense(self._job, section.defense)
         self._say(f"defense {defense!r}")
+        if (search := defense.search()) is None:
+            return defense
+        if self._alone:
+            require_settled(self._job, section.defense)
+        option = {search.option: search.values[0]}
+        return make_defense(self._job, section.defense.model_copy(update=option))
 
-    def _try_top(self, section: LabelPartySection) -> None:
+    def _try_top(self, section: LabelPartySection, defense: Defense) -> None:
         own_features = section.bottom_model is not None
+        objective = make_objective(self._job, section, defense, own_features=own_features, train_rows=1)
+        build_optimizer(section.optimizer, objective.parameters())
         width = aggregate_width(self._job.cut_layer, self._job.parties, own_features=own_features)
-        outputs = CrossEntropy.of(self._job).outputs
-        model = build_top(section.top_model, width, outputs, _SEED)
-        build_optimizer(section.optimizer, model.parameters())
-        self._say(f"top model {section.top_model.name}: {width} numbers to {outputs}, {_weights(model)} weights")
+        self._say(f"top model {section.top_model.name}: {width} numbers a row, {_weights(objective.model)} weights")
 
     def _try_bottom(self, section: PartySection, choice: Choice, table: Table) -> None:
         order = np.arange(len(table.ids))

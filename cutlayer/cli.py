@@ -70,10 +70,10 @@ def run(file: RunFile, out: Out = None, verbose: Verbose = False, events: Events
 
     Each is a process of its own. Shows how far they are, and the figures when they have finished.
     """
-    from cutlayer import local
+    from cutlayer import tuning
     from cutlayer.common.process import run_party
 
-    raise typer.Exit(run_party("run", lambda: local.run(file, out, verbose=verbose, events=events), verbose=verbose))
+    raise typer.Exit(run_party("run", lambda: tuning.run(file, out, verbose=verbose, events=events), verbose=verbose))
 
 
 @app.command()

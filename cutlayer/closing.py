@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,17 @@ from rich.text import Text
 from cutlayer.common.progress import duration, human_bytes
 
 _WORDS = ("attack", "layer")  # headings of columns that hold words
+# figure -> heading, and the figure in brackets
+_LEAK_COLUMNS = {
+    "mean": ("mean", "mean_flipped"),
+    "p95": ("p95", "null_floor"),
+    "pooled_last": ("epoch", "pooled_last_flipped"),
+    "final": ("final", "final_null_floor"),
+}
+_LEGEND = (
+    "epoch: the scores of the last one together. In brackets: of mean and epoch for\n"
+    "who may turn the score round (flipped), of p95 and final by chance"
+)
 _RELEASED = ("rows", "exact_rows", "steps", "exact_steps")
 
 
@@ -27,6 +38,7 @@ def closing_table(summary: Mapping[str, Any], out: Path) -> RenderableType:
         Text(),
         Text(_headline(summary), style="bold"),
         Text(_figures(summary["utility"])),
+        *_turned(summary.get("objective", {})),
         Text(),
         Text(f"defense: {', '.join(f'{key} {value}' for key, value in summary['defense'].items())}"),
         leak_table(summary["leak"]),
@@ -49,26 +61,41 @@ def _headline(summary: Mapping[str, Any]) -> str:
     )
 
 
+def _turned(objective: Mapping[str, Any]) -> Iterator[Text]:
+    if objective.get("turned"):
+        auc = _number(objective["train_auc"])
+        words = f"the model is upside down (AUC {auc} on training rows): its predictions are turned round"
+        yield Text(words, style="bold red")
+
+
 def _figures(figures: Mapping[str, float | None]) -> str:
     known = {name.replace("_", " "): value for name, value in figures.items() if value is not None}
     return ", ".join(f"{name} {_number(value)}" for name, value in known.items())
 
 
-def leak_table(leak: Mapping[str, Any]) -> Table:
-    """Leak figures by who measured or attacked, attack and layer; beside them what a score gets that knows nothing."""
-    table = _table("leak AUC", "attack", "layer", "mean", "p95 (chance)", "max", "final (chance)")
-    for who, attacks in {"audit": leak["audit"], **leak.get("attacks", {})}.items():
-        for attack, layers in attacks.items():
-            for layer, figures in layers.items():
-                table.add_row(who, attack, layer, *_leak_cells(figures))
-    return table
+def leak_table(leak: Mapping[str, Any]) -> RenderableType:
+    """Leak figures by who measured or attacked, attack and layer.
+
+    `final` is there only where an attack made a guess at the end.
+    """
+    found = {"audit": leak["audit"], **leak.get("attacks", {})}
+    rows = [
+        (who, attack, layer, figures)
+        for who, attacks in found.items()
+        for attack, layers in attacks.items()
+        for layer, figures in layers.items()
+    ]
+    columns = [key for key in _LEAK_COLUMNS if key != "final" or any(key in figures for *_, figures in rows)]
+    table = _table("leak AUC", "attack", "layer", *(_LEAK_COLUMNS[key][0] for key in columns))
+    for who, attack, layer, figures in rows:
+        table.add_row(who, attack, layer, *(_leak_cell(figures, key) for key in columns))
+    return Group(table, Text(_LEGEND, style="dim"))
 
 
-def _leak_cells(figures: Mapping[str, float | None]) -> list[str]:
-    mean, p95, largest, final = (_number(figures.get(key)) for key in ("mean", "p95", "max", "final"))
-    floors = [figures.get(key) for key in ("null_floor", "final_null_floor")]
-    chance, final_chance = ("" if floor is None else f" ({floor:.2f})" for floor in floors)
-    return [mean, p95 + chance, largest, final + final_chance]
+def _leak_cell(figures: Mapping[str, float | None], key: str) -> str:
+    beside = figures.get(_LEAK_COLUMNS[key][1])
+    value = figures.get(key)
+    return ("" if value is None else f"{value:.3f}") + ("" if beside is None else f" ({beside:.2f})")
 
 
 def _bound(bound: Mapping[str, Any]) -> str:
@@ -119,7 +146,7 @@ def _traffic(traffic: Mapping[str, int]) -> str:
 
 
 def _table(*headings: str) -> Table:
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), pad_edge=False)
     for place, heading in enumerate(headings):
         table.add_column(heading, overflow="fold", justify="left" if place == 0 or heading in _WORDS else "right")
     return table

@@ -59,7 +59,7 @@ def run(
         UserError: the file is wrong or lacks a party's section, or `out` is not empty.
     """
     run_file = _load(file)
-    folder = _results_folder(run_file.job, out)
+    folder = results_folder(run_file.job, out)
     state = RunState(folder, run_file.job.digest())
     if state.finished:
         print(f"this run is finished; results are in {folder}")
@@ -171,7 +171,7 @@ def _accident(child: Child, status: int) -> bool:
     return status < 0 or (status == 1 and any(INTERNAL_ERROR in line for line in child.words))
 
 
-def _results_folder(job: Job, out: Path | None) -> Path:
+def results_folder(job: Job, out: Path | None) -> Path:
     """An empty folder for the results, made if missing; or `out` as it is where it holds a run of this job."""
     if out is None:
         names = itertools.chain([job.name], (f"{job.name}-{number}" for number in itertools.count(2)))

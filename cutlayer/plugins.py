@@ -9,7 +9,8 @@ from cutlayer.common.datasets import Dataset
 from cutlayer.common.models import BottomModel, TopModel
 from cutlayer.common.randomness import Noise
 from cutlayer.common.tables import InputSpec, Table
-from cutlayer.label_party.defenses import Defense
+from cutlayer.label_party.defenses import Defense, Search
+from cutlayer.label_party.objectives import Learned, Objective, ObjectiveSetting
 from cutlayer.nonlabel_party.attacks import Attack, ScoringAttack
 from cutlayer.nonlabel_party.view import CleanPositive, LabelGuess, Layer, StepView
 
@@ -22,8 +23,12 @@ __all__ = [
     "InputSpec",
     "LabelGuess",
     "Layer",
+    "Learned",
     "Noise",
+    "Objective",
+    "ObjectiveSetting",
     "ScoringAttack",
+    "Search",
     "StepView",
     "Table",
     "TopModel",

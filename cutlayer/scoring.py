@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cutlayer.common.leakage import LeakTally, leak_auc, null_floor, pooled_figures
+from cutlayer.common.leakage import EpochLeak, LeakTally, flipped, null_floor, pooled_figures
 
 Figures = dict[str, float | int | None]
 _FINAL = 0  # the step of what is guessed about all rows when training has ended
@@ -138,17 +138,24 @@ class _Guesses:
 def _final(leak: StepLeak | None) -> Figures:
     if leak is None:
         return {}
-    floor = None if leak.auc is None else null_floor(leak.positives, leak.negatives)
-    return {"final": leak.auc, "final_null_floor": floor}
+    if leak.auc is None:
+        return {"final": None, "final_flipped": None, "final_null_floor": None}
+    floor = null_floor(leak.positives, leak.negatives)
+    return {"final": leak.auc, "final_flipped": flipped(leak.auc), "final_null_floor": floor}
 
 
 def _pooled(step_N: Steps, score_N: Scores, y_N: Bits, steps_per_epoch: int | None) -> dict[str, float | None]:
     """Figures of the scores of each epoch together."""
     if steps_per_epoch is None:
         return {}
-    epoch_N = (step_N - 1) // steps_per_epoch
-    aucs = [leak_auc(score_N[epoch_N == epoch], y_N[epoch_N == epoch]) for epoch in np.unique(epoch_N)]
-    return pooled_figures([auc for auc in aucs if auc is not None])
+    leaks = step_leaks((step_N - 1) // steps_per_epoch, score_N, y_N)  # of each epoch as if it were a step
+    return pooled_figures(
+        [
+            EpochLeak(leak.auc, flipped(leak.auc), null_floor(leak.positives, leak.negatives))
+            for leak in leaks.values()
+            if leak.auc is not None
+        ]
+    )
 
 
 def _read_guesses(file: Path, labels: Labels) -> dict[str, _Guesses]:

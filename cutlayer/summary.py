@@ -19,8 +19,8 @@ def merge(out: Path) -> dict[str, Any]:
     """Complete `out`/summary.json with the parties' figures and the leak of their attacks; returns the summary.
 
     Binary tasks get `leak.attacks[party][attack][layer]`: leak AUC by step (mean, p95, max, null_floor, batches,
-    skipped), of each epoch as a whole (pooled, pooled_flipped), and `final`, that of what was guessed at the end, where
-    the attack made such a guess.
+    skipped), of each epoch as a whole (pooled, pooled_last), and `final`, that of what was guessed at the end, where
+    the attack made such a guess. `_flipped` beside each: of an attacker who may turn the score round.
 
     Raises:
         CutlayerError: a party's files are missing or not whole.

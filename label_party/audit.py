@@ -1,7 +1,8 @@
 """The leak audit: what would the attacks make of the gradient that is about to leave?
 
-The worst case of [M, section 3.3]: the direction attack knows the clean gradient of one positive row of
-the batch, drawn anew each step. Shape suffixes: B rows of the batch, d cut-layer width.
+The worst case: the direction attack of [M, section 3.3] knows the clean gradient of one positive row of the batch,
+drawn anew each step; the mean and the median attack of [G, equations 8 and 9] know the class centres of the very
+gradients that leave. Shape suffixes: B rows of the batch, d cut-layer width.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import torch
 from torch import Tensor
 
 from cutlayer.common.checkpoints import Tensors, below, prefixed
-from cutlayer.common.leakage import LeakTally, leak_auc, null_floor
+from cutlayer.common.leakage import LeakTally, flipped, leak_auc, null_floor
 from cutlayer.common.randomness import Noise
 from cutlayer.common.scores import cosines, norms
+from cutlayer.label_party.centres import mean_scores, median_scores
 from cutlayer.label_party.pooling import PooledLeak, Scores, Targets
 
 
@@ -68,14 +70,15 @@ def batch_leaks(g_Bd: Tensor, y_B: Tensor, reference: Reference | None, *, multi
     """What each attack makes of one batch of perturbed gradients.
 
     For more than two classes the direction attack tells rows of the reference's class from the others,
-    and the norm attack is not defined.
+    and the other attacks are not defined.
     """
     leaks = {"cosine": BatchLeak()}
     if reference is not None:
         target_B = (y_B == y_B[reference.row]).long() if multiclass else y_B
         leaks["cosine"] = BatchLeak.of(cosines(g_Bd, reference.g_d), target_B)
     if not multiclass:
-        leaks["norm"] = BatchLeak.of(norms(g_Bd), y_B)
+        scores = {"norm": norms(g_Bd), "mean": mean_scores(g_Bd, y_B), "median": median_scores(g_Bd, y_B)}
+        leaks |= {name: BatchLeak() if one is None else BatchLeak.of(one, y_B) for name, one in scores.items()}
     return leaks
 
 
@@ -101,27 +104,32 @@ class Audit:
         """Add what the attacks make of one step; returns the largest leak of each attack."""
         for party, by_attack in leaks.items():
             for attack, leak in by_attack.items():
-                self._pools.setdefault(attack, PooledLeak()).add(party, leak.score_B, leak.target_B)
+                self._pools.setdefault(attack, PooledLeak(self.parties)).add(party, leak.score_B, leak.target_B)
         return self._tally(step, epoch, leaks)
 
     def end_epoch(self) -> dict[str, dict[str, float | int | None]]:
-        """The figures of the epoch that ends, attack -> mean, p95, ..., and its pooled leak AUC."""
-        figures = {
-            attack: {**tally.summary(), "pooled": self._pools[attack].end_epoch()}
-            for attack, tally in self._epoch_tallies.items()
-        }
+        """The figures of the epoch that ends, attack -> mean, p95, ..., and its leak AUC as a whole, pooled."""
+        figures: dict[str, dict[str, float | int | None]] = {}
+        for attack, tally in self._epoch_tallies.items():
+            whole = self._pools[attack].end_epoch()
+            pooled = (None, None) if whole is None else (whole.auc, whole.flipped)
+            figures[attack] = tally.summary() | dict(zip(("pooled", "pooled_flipped"), pooled, strict=True))
         self._epoch_tallies = {}
         return figures
 
     def _tally(self, step: int, epoch: int, leaks: Leaks) -> dict[str, BatchLeak]:
         worst: dict[str, BatchLeak] = {}
+        turned: dict[str, float] = {}
         for party, by_attack in leaks.items():
             for attack, leak in by_attack.items():
                 self._rows.append((step, epoch, party, attack, leak.auc, *leak.sizes))
                 worst[attack] = max(worst.get(attack, leak), leak, key=lambda one: -1 if one.auc is None else one.auc)
+                if leak.auc is not None:
+                    turned[attack] = max(turned.get(attack, 0.0), flipped(leak.auc))
         for attack, leak in worst.items():
             for tallies in (self.tallies, self._epoch_tallies):
-                tallies.setdefault(attack, LeakTally(best_of=self.parties)).add(leak.auc, *leak.sizes)
+                tally = tallies.setdefault(attack, LeakTally(best_of=self.parties))
+                tally.add(leak.auc, *leak.sizes, turned.get(attack))
         return worst
 
     def tensors(self) -> Tensors:
@@ -161,7 +169,7 @@ class Audit:
             if of_epoch != epoch:
                 self._epoch_tallies = {}
         for attack in self.tallies:
-            pool = self._pools.setdefault(attack, PooledLeak())
+            pool = self._pools.setdefault(attack, PooledLeak(self.parties))
             if saved := below(f"pool/{attack}", tensors):
                 pool.restore(saved)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from cutlayer.common.leakage import flipped
 from cutlayer.common.metrics import Metrics
 from cutlayer.common.progress import Progress, Record
 
@@ -19,6 +20,7 @@ class LabelPartyMetrics(Metrics):
         self._loss = self._gauge("train_loss", "Mean loss of the last training batch.")
         self._loss.set(math.nan)
         self._leak = self._gauge("leak_auc", "Leak AUC of the last training batch, of the party worst off.", "attack")
+        self._flipped = self._gauge("leak_auc_flipped", "max(a, 1 - a) of that leak AUC a.", "attack")
         self._figures = self._gauge("evaluation", "Figures of the last evaluation.", "figure")
         self._bound = self._gauge("leak_auc_bound", "Bound on the leak AUC, as the defense states it.", "scope")
 
@@ -29,6 +31,7 @@ class LabelPartyMetrics(Metrics):
             self._loss.set(progress.loss)
         for attack, auc in (progress.leak or {}).items():
             self._leak.labels(attack).set(auc)
+            self._flipped.labels(attack).set(flipped(auc))
 
     def evaluation(self, record: Record) -> None:
         """The figures of an evaluation point; NaN where one is undefined."""

@@ -18,10 +18,13 @@ class Notices:
 
     def new(self, step: int) -> list[str]:
         """What is new after `step`."""
-        found = [*self._exact(), *self._fallbacks(), *self._bound()]
+        found = [*self._objective(), *self._exact(), *self._fallbacks(), *self._bound()]
         fresh = [text for key, text in found if key not in self._said]
         self._said.update(key for key, _ in found)
         return [f"step {step}: {text}" for text in fresh]
+
+    def _objective(self) -> Iterator[tuple[tuple[str, str], str]]:
+        return ((("", key), text) for key, text in self._training.objective.notes().items())
 
     def _exact(self) -> Iterator[tuple[tuple[str, str], str]]:
         for party, releases in self._training.unprotected.parties.items():

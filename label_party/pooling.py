@@ -6,6 +6,7 @@ Scores of different batches are compared with each other here, as an attacker do
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.common.checkpoints import Tensors
-from cutlayer.common.leakage import leak_auc, pooled_figures
+from cutlayer.common.leakage import EpochLeak, flipped, leak_auc, null_floor_over, pooled_figures
 
 Scores = npt.NDArray[np.float64]
 Targets = npt.NDArray[np.bool_]
@@ -25,32 +26,44 @@ class PooledLeak:
     """One attack's scores of the epoch that goes on, by party, and the leak AUCs of those that have ended.
 
     Holds the scores of one epoch: 9 bytes for each training row and party.
+
+    Args:
+        parties: how many there are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, parties: int = 1) -> None:
+        self._parties = parties
         self._open: defaultdict[str, list[tuple[Scores, Targets]]] = defaultdict(list)
-        self._ended: list[float] = []
+        self._ended: list[EpochLeak] = []
 
     def add(self, party: str, score_B: Scores, target_B: Targets) -> None:
         """One batch's scores of rows that should, or should not, have a high one."""
         self._open[party].append((score_B, target_B))
 
-    def end_epoch(self) -> float | None:
-        """The leak AUC of the epoch that ends, of the party that leaks most; None where it is undefined."""
-        found = [leak_auc(*map(np.concatenate, zip(*parts, strict=True))) for parts in self._open.values()]
+    def end_epoch(self) -> EpochLeak | None:
+        """The leak of the epoch that ends, of the party that leaks most; None where it is undefined."""
+        joined = [tuple(map(np.concatenate, zip(*parts, strict=True))) for parts in self._open.values()]
         self._open.clear()
-        known = [auc for auc in found if auc is not None]
-        self._ended += [max(known)] if known else []
-        return max(known, default=None)
+        known = [auc for scores, targets in joined if (auc := leak_auc(scores, targets)) is not None]
+        if not known:
+            return None
+        sizes = max((int(targets.sum()), int((~targets).sum())) for _, targets in joined)
+        floor = null_floor_over({sizes: 1}, self._parties)
+        self._ended.append(EpochLeak(max(known), max(map(flipped, known)), floor))
+        return self._ended[-1]
 
     def summary(self) -> dict[str, float | None]:
-        """Means over the epochs: `pooled`, and `pooled_flipped` for an attacker who may turn the score round."""
+        """What `pooled_figures` says of the epochs that have ended."""
         return pooled_figures(self._ended)
 
     def tensors(self) -> Tensors:
         """What a checkpoint must hold."""
         parties = json.dumps(list(self._open)).encode()
-        found = {"ended": torch.tensor(self._ended, dtype=torch.float64), "parties": torch.tensor(list(parties))}
+        ended = [(e.auc, e.flipped, math.nan if e.floor is None else e.floor) for e in self._ended]
+        found = {
+            "ended": torch.tensor(ended, dtype=torch.float64).reshape(-1, 3),
+            "parties": torch.tensor(list(parties)),
+        }
         for number, parts in enumerate(self._open.values()):
             score_N, target_N = map(np.concatenate, zip(*parts, strict=True))
             found |= {f"score/{number}": torch.from_numpy(score_N), f"target/{number}": torch.from_numpy(target_N)}
@@ -58,7 +71,12 @@ class PooledLeak:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Take back what `tensors` gave."""
-        self._ended = tensors["ended"].tolist()
+        ended = tensors["ended"]
+        if ended.dim() == 1:  # an older checkpoint has the leak AUCs alone
+            ended = torch.stack([ended, ended.maximum(1 - ended), torch.full_like(ended, math.nan)], dim=1)
+        self._ended = [
+            EpochLeak(auc, flip, None if math.isnan(floor) else floor) for auc, flip, floor in ended.tolist()
+        ]
         self._open.clear()
         for number, party in enumerate(json.loads(bytes(tensors["parties"].tolist()))):
             self.add(party, tensors[f"score/{number}"].numpy(), tensors[f"target/{number}"].numpy())

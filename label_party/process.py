@@ -35,6 +35,7 @@ from cutlayer.common.tables import Features, Table, prepare
 from cutlayer.common.telemetry import Telemetry, make_display
 from cutlayer.common.tls import OwnCertificate, own_certificate
 from cutlayer.label_party.answered import AnsweredActivations
+from cutlayer.label_party.chosen import require_settled
 from cutlayer.label_party.exchange import Exchange
 from cutlayer.label_party.listener import Listener
 from cutlayer.label_party.metrics import LabelPartyMetrics
@@ -76,6 +77,7 @@ class LabelParty:
         self._run_file = run_file
         self._job = run_file.job
         self._section = run_file.label_section()
+        require_settled(self._job, self._section.defense)
         self._out = out
         self._listen = given_address("--listen", listen) or self._section.listen
         self._folder = private_folder(out / LABEL_PARTY)
@@ -222,8 +224,11 @@ class LabelParty:
 
     def _prepare(self, table: Table, labels: Labels, rows: CommonRows) -> LabelTraining:
         job = self._job
-        schedule = Schedule(job.seed, rows.count, job.test_fraction, job.batch_size, job.epochs)
+        schedule = Schedule.of(job, rows.count)
         y_N = torch.from_numpy(labels.y[rows.order])
+        if job.row_fraction < 1:
+            used = len(schedule.train_rows) + len(schedule.test_rows)
+            self._telemetry.info(f"row_fraction {job.row_fraction:g}: {used} of the {rows.count} rows are used")
         require_classes(y_N[schedule.train_rows].numpy(), job.task)
         features = self._own_features(table, rows, schedule)
         secret = load_secret(self._section.noise_secret or self._folder / "noise_secret")

@@ -21,7 +21,7 @@ from cutlayer.label_party.links import Link
 from cutlayer.label_party.training import LabelTraining
 
 Figures = dict[str, float | int | None]
-_LEAK_FIGURES = ("mean", "p95", "max", "pooled", "null_floor", "skipped")
+_LEAK_FIGURES = ("mean", "mean_flipped", "p95", "max", "pooled", "pooled_flipped", "null_floor", "skipped")
 _PACKAGES = ("grpcio", "numpy", "protobuf", "torch")
 
 
@@ -72,6 +72,7 @@ class RunFigures:
             record |= {"bound_step": training.bound.per_step, "bound_run": training.bound.whole_run}
         for party, defense in training.defenses.items():
             record |= {f"defense_{party}_{name}": value for name, value in defense.telemetry().items()}
+        record |= {f"objective_{name}": value for name, value in training.objective.telemetry().items()}
         self.evaluations.append(record)
         return record
 
@@ -125,11 +126,13 @@ def summary_record(
 ) -> dict[str, Any]:
     """`summary.json`, but for what only the non-label parties know."""
     job, section = run_file.job, run_file.label_section()
+    objective = training.objective.summary()
     return {
         "schema": 1,
         "job": job.name,
         "task": job.task,
         "defense": {"name": section.defense.name, **section.defense.options},
+        **({"objective": objective} if objective else {}),
         "utility": figures.utility,
         "leak": {"audit": training.audit.summary()},
         "knowledge": {party: granted.model_dump() for party, granted in job.knowledge.items()},

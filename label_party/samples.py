@@ -24,7 +24,7 @@ from cutlayer.common.schedule import Schedule, Step
 GRADIENTS_FILE = "samples.safetensors"
 FIGURES_FILE = "defense.parquet"
 _MOST_ROWS = 128  # of a batch
-_MOST_NUMBERS = 1 << 20  # in all gradients together
+_MOST_NUMBERS = 1 << 20  # in all exact and perturbed gradients together
 _MOST_STEPS = 1000  # of which the figures are kept
 _PRIVATE = 0o600
 
@@ -44,20 +44,34 @@ class Samples:
         self._gradients: defaultdict[str, list[Tensor]] = defaultdict(list)
         self._figures: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
 
+    def keeps(self, step: Step) -> bool:
+        """Whether gradients of this step are kept."""
+        return step.number in self._gradient_steps
+
     def add(
-        self, step: Step, party: str, y_B: Tensor, g_Bd: Tensor, perturbed_Bd: Tensor, telemetry: Mapping[str, float]
+        self,
+        step: Step,
+        party: str,
+        y_B: Tensor,
+        gradients: Mapping[str, Tensor],
+        telemetry: Mapping[str, float],
     ) -> None:
-        """One release to `party`: labels, exact and perturbed gradient, and what the defense states."""
+        """One release to `party`.
+
+        Args:
+            gradients: `exact` and `perturbed`, (B, d), and those of which `exact` is made, where there are several.
+            telemetry: what the defense and the objective state.
+        """
+        exact_Bd, perturbed_Bd = gradients["exact"], gradients["perturbed"]
         if step.number in self._figure_steps:
-            exact, noise = _power(g_Bd), _power(perturbed_Bd - g_Bd)
+            exact, noise = _power(exact_Bd), _power(perturbed_Bd - exact_Bd)
             for name, value in {**telemetry, "gradient_power": exact, "noise_power": noise}.items():
                 self._figures[f"{party}/{name}"].append((step.number, value))
-        if step.number in self._gradient_steps:
-            rows = slice(max(2, min(_MOST_ROWS, self._room // g_Bd.shape[1])))
-            numbers_R = torch.full_like(y_B[rows], step.number)
-            kept = {"step": numbers_R, "label": y_B[rows], "exact": g_Bd[rows], "perturbed": perturbed_Bd[rows]}
+        if self.keeps(step):
+            rows = slice(max(2, min(_MOST_ROWS, self._room // exact_Bd.shape[1])))
+            kept = {"step": torch.full_like(y_B, step.number), "label": y_B, **gradients}
             for name, tensor in kept.items():
-                self._gradients[f"{party}/{name}"].append(tensor.detach().clone())
+                self._gradients[f"{party}/{name}"].append(tensor[rows].detach().clone())
 
     def tensors(self) -> Tensors:
         """What a checkpoint must hold."""
@@ -76,8 +90,8 @@ class Samples:
                 self._gradients[name] = [tensor]
 
     def write(self, folder: Path) -> None:
-        """Write the files, unless nothing was kept: `<party>/step`, `label` (n,), `exact`, `perturbed` (n, d), and a
-        table of step, party, figure, value."""
+        """Write the files, unless nothing was kept: `<party>/step`, `label` (n,), `exact`, `perturbed` and its parts
+        (n, d), and a table of step, party, figure, value."""
         if self._gradients:
             gradients = {name: torch.cat(parts) for name, parts in self._gradients.items()}
             write_atomically(folder / GRADIENTS_FILE, save(gradients), _PRIVATE)

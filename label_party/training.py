@@ -1,31 +1,34 @@
-"""One step of the label party: aggregate, top model, loss, gradient, defense, audit, update.
+"""One step of the label party: aggregate, objective, gradient, defense, audit, update.
 
 Shape suffixes: B rows of the batch, N aligned rows, F features, d cut-layer width, K logits.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from cutlayer.common.checkpoints import Tensors, below, optimizer_tensors, prefixed, restore_optimizer
-from cutlayer.common.config import LABEL_PARTY, Choice, Job, LabelPartySection
-from cutlayer.common.errors import PluginError, TrainingError
-from cutlayer.common.models import build_bottom, build_optimizer, build_top
+from cutlayer.common.config import LABEL_PARTY, Job, LabelPartySection
+from cutlayer.common.errors import TrainingError
+from cutlayer.common.models import build_bottom, build_optimizer
 from cutlayer.common.randomness import Noise, public_key, public_seed
 from cutlayer.common.schedule import Schedule, Step
 from cutlayer.common.tables import Features
 from cutlayer.common.tensors import all_finite
-from cutlayer.label_party.aggregation import aggregate, aggregate_width
+from cutlayer.label_party.aggregation import aggregate
 from cutlayer.label_party.audit import Audit, BatchLeak, Reference, batch_leaks, draw_reference
 from cutlayer.label_party.bound import RunBound
-from cutlayer.label_party.defenses import Defense, Perturbed, defenses
+from cutlayer.label_party.chosen import make_defense, make_objective
+from cutlayer.label_party.defenses import Defense, Perturbed
 from cutlayer.label_party.knowledge import draw_labelled
-from cutlayer.label_party.objectives import CrossEntropy
+from cutlayer.label_party.objectives import Learned, Objective
 from cutlayer.label_party.samples import Samples
 from cutlayer.label_party.unprotected import Unprotected
 
@@ -47,16 +50,7 @@ class Release:
     metrics: Mapping[str, float] | None = None
 
 
-def make_defense(job: Job, choice: Choice) -> Defense:
-    """The defense of a run file, for one party.
-
-    Raises:
-        PluginError: there is none of that name or option, or it does not fit the task.
-    """
-    defense = defenses.create(choice.name, choice.options)
-    if job.task not in defense.tasks:
-        raise PluginError(f"defense {choice.name!r} is for task {', '.join(sorted(defense.tasks))}, not {job.task}")
-    return defense
+_OBJECTIVE = "label_party/objective"  # whose noise it is: no party can have this name
 
 
 class StepResult(NamedTuple):
@@ -68,7 +62,7 @@ class StepResult(NamedTuple):
 
 
 class LabelTraining:
-    """The label party's models, optimizer, defenses and audit.
+    """The label party's objective, bottom model, optimizer, defenses and audit.
 
     Args:
         features: the label party's own features in aligned order, where it has a bottom model.
@@ -87,7 +81,6 @@ class LabelTraining:
     ) -> None:
         self.job = job
         self.schedule = schedule
-        self.objective = CrossEntropy.of(job)
         self.audit = Audit(multiclass=job.task == "multiclass", parties=len(job.parties))
         self._features = features
         self.labels = y_N
@@ -98,8 +91,16 @@ class LabelTraining:
         self._seed = job.seed if section.seed is None else section.seed
         self._evaluated: list[Tensor] = []
         self.defenses: dict[str, Defense] = {party: make_defense(job, section.defense) for party in job.parties}
+        self.objective: Objective = make_objective(
+            job,
+            section,
+            self.defenses[job.parties[0]],
+            own_features=features is not None,
+            train_rows=len(schedule.train_rows),
+        )
         self.models = self._build_models(section)
-        self._optimizer = build_optimizer(section.optimizer, self.models.parameters())
+        own = self.models["bottom"].parameters() if "bottom" in self.models else ()
+        self._optimizer = build_optimizer(section.optimizer, [*self.objective.parameters(), *own])
 
     def step(self, step: Step, received: Mapping[str, Received]) -> StepResult:
         """Train on one batch.
@@ -111,22 +112,25 @@ class LabelTraining:
         y_B = self.labels[step.rows]
         z = {party: r.z_Bd.requires_grad_() for party, r in received.items()}
         torch.default_generator.manual_seed(public_seed("dropout", self.job.seed, LABEL_PARTY, step.number))
-        logits_BK = self._logits(step, z)
-        loss = self.objective.loss(logits_BK, self._training_labels(y_B))
+        aggregate_Bd = self._aggregate(step, z)
         if self._optimizer:
             self._optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._require_finite(step, loss, z)
-        releases, leak = self._release(step, received, y_B)
+        learned = self._learn(step, received, aggregate_Bd, y_B)
+        parts = self._parts(step, learned, aggregate_Bd, z)
+        if learned.gradient_Bd is not None:
+            aggregate_Bd.backward(learned.gradient_Bd)  # type: ignore[no-untyped-call]
+        self._require_finite(step, learned.loss, z)
+        releases, leak = self._release(step, received, y_B, parts)
         if self._optimizer:
             self._optimizer.step()
-        return StepResult(float(loss.detach()), releases, leak)
+        return StepResult(learned.loss, releases, leak)
 
     @torch.no_grad()
     def evaluate(self, step: Step, received: Mapping[str, Received]) -> dict[str, float | None]:
         """Take in one batch of test rows; returns the figures where this completes the test rows, else nothing."""
         self.models.eval()
-        self._evaluated.append(self._logits(step, {party: r.z_Bd for party, r in received.items()}))
+        aggregate_Bd = self._aggregate(step, {party: r.z_Bd for party, r in received.items()})
+        self._evaluated.append(self.objective.predict(aggregate_Bd))
         if not step.completes_evaluation:
             return {}
         logits_NK, self._evaluated = torch.cat(self._evaluated), []
@@ -144,8 +148,9 @@ class LabelTraining:
         }
 
     def tensors(self) -> Tensors:
-        """What a checkpoint must hold of models, optimizer, defenses and an evaluation that is under way."""
+        """What a checkpoint must hold of models, optimizers, defenses and an evaluation that is under way."""
         found = prefixed("model", self.models.state_dict()) | prefixed("optimizer", optimizer_tensors(self._optimizer))
+        found |= prefixed("objective", self.objective.tensors())
         for party, defense in self.defenses.items():
             found |= prefixed(f"defense/{party}", defense.state())
         return found | {f"evaluated/{number:06d}": logits for number, logits in enumerate(self._evaluated)}
@@ -154,32 +159,49 @@ class LabelTraining:
         """Take back what `tensors` gave."""
         self.models.load_state_dict(below("model", tensors))
         restore_optimizer(self._optimizer, below("optimizer", tensors))
+        self.objective.restore(below("objective", tensors))
         for party, defense in self.defenses.items():
             defense.restore(below(f"defense/{party}", tensors))
         self._evaluated = [logits for _, logits in sorted(below("evaluated", tensors).items())]
 
     def _build_models(self, section: LabelPartySection) -> nn.ModuleDict:
-        seed, cut = self._seed, self.job.cut_layer
-        width = aggregate_width(cut, self.job.parties, own_features=self._features is not None)
-        models = {"top": build_top(section.top_model, width, self.objective.outputs, public_seed("top", seed))}
+        models = {"top": self.objective.model}
         if self._features is not None and section.bottom_model is not None:
-            models["bottom"] = build_bottom(
-                section.bottom_model, self._features.spec, cut.width_of(LABEL_PARTY), public_seed(LABEL_PARTY, seed)
-            )
+            seed, width = public_seed(LABEL_PARTY, self._seed), self.job.cut_layer.width_of(LABEL_PARTY)
+            models["bottom"] = build_bottom(section.bottom_model, self._features.spec, width, seed)
         return nn.ModuleDict(models)
 
-    def _logits(self, step: Step, z: Mapping[str, Tensor]) -> Tensor:
+    def _aggregate(self, step: Step, z: Mapping[str, Tensor]) -> Tensor:
         parts = [z[party] for party in self.job.parties]
         if self._features is not None:
             parts.append(self.models["bottom"](self._features.x_NF[step.rows]))
-        logits_BK: Tensor = self.models["top"](aggregate(parts, self.job.cut_layer.aggregation))
-        return logits_BK
+        return aggregate(parts, self.job.cut_layer.aggregation)
 
-    def _training_labels(self, y_B: Tensor) -> Tensor:
-        return self.defenses[self.job.parties[0]].encode_labels(y_B)
+    def _learn(self, step: Step, received: Mapping[str, Received], aggregate_Bd: Tensor, y_B: Tensor) -> Learned:
+        digest = sha256(b"".join(received[party].z_digest for party in self.job.parties)).digest()
+        noise = Noise.keyed(self._secret, _OBJECTIVE, step.number, digest)
+        encoded_B = self.defenses[self.job.parties[0]].encode_labels(y_B)
+        return self.objective.learn(aggregate_Bd.detach().requires_grad_(), encoded_B, noise=noise)
+
+    def _parts(
+        self, step: Step, learned: Learned, aggregate_Bd: Tensor, z: Mapping[str, Tensor]
+    ) -> dict[str, dict[str, Tensor]]:
+        """party -> part -> gradient (B, d), where a report will show them."""
+        if not self.samples.keeps(step):
+            return {}
+        found: dict[str, dict[str, Tensor]] = {party: {} for party in z}
+        for name, part_Bd in learned.parts.items():
+            gradients = torch.autograd.grad(aggregate_Bd, list(z.values()), part_Bd, retain_graph=True)
+            for party, gradient_Bd in zip(z, gradients, strict=True):
+                found[party][name] = gradient_Bd
+        return found
 
     def _release(
-        self, step: Step, received: Mapping[str, Received], y_B: Tensor
+        self,
+        step: Step,
+        received: Mapping[str, Received],
+        y_B: Tensor,
+        parts: Mapping[str, Mapping[str, Tensor]],
     ) -> tuple[dict[str, Release], dict[str, BatchLeak]]:
         multiclass = self.audit.multiclass
         releases, leaks = {}, {}
@@ -193,19 +215,20 @@ class LabelTraining:
             leaks[party] = batch_leaks(perturbed.g_Bd, y_B, reference, multiclass=multiclass)
             telemetry = self.defenses[party].telemetry()
             self.bound.add(party, step.rows, telemetry)
-            self.samples.add(step, party, y_B, g_Bd, perturbed.g_Bd, telemetry)
-            self.unprotected.add(party, g_Bd, perturbed.g_Bd)
+            gradients = {"exact": g_Bd, "perturbed": perturbed.g_Bd, **parts.get(party, {})}
+            self.samples.add(step, party, y_B, gradients, {**telemetry, **self.objective.telemetry()})
+            self.unprotected.add(party, g_Bd if self.objective.shows_labels else None, perturbed.g_Bd)
             granted = self.job.granted(party).clean_positive_gradient
             releases[party] = Release(perturbed, reference if granted else None)
         return releases, self.audit.record(step.number, step.epoch, leaks)
 
-    def _require_finite(self, step: Step, loss: Tensor, z: Mapping[str, Tensor]) -> None:
+    def _require_finite(self, step: Step, loss: float, z: Mapping[str, Tensor]) -> None:
         gradients = [t.grad for t in z.values() if t.grad is not None]
         if len(gradients) < len(z):
             raise TrainingError(
                 f"step {step.number}: the top model's output does not depend on every party's activations"
             )
-        if not all(map(all_finite, [loss.detach(), *gradients])):
+        if not math.isfinite(loss) or not all(map(all_finite, gradients)):
             raise TrainingError(
                 f"step {step.number}: the loss or a gradient is not finite; nothing was sent and no weight changed. "
                 "Lower the learning rates, or standardise the features"

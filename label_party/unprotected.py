@@ -23,13 +23,15 @@ class Releases:
     steps: int = 0
     exact_steps: int = 0
 
-    def add(self, g_Bd: Tensor, sent_Bd: Tensor) -> None:
+    def add(self, g_Bd: Tensor | None, sent_Bd: Tensor) -> None:
         """One release; a batch of zeros, whose rows are all alike, tells nothing and does not count as exact."""
+        self.rows += len(sent_Bd)
+        self.steps += 1
+        if g_Bd is None:
+            return
         alike = (g_Bd[:, 0] == sent_Bd[:, 0]).nonzero().squeeze(1)  # seldom any: then that is all the work
         exact = int((g_Bd[alike] == sent_Bd[alike]).all(dim=1).sum()) if len(alike) and bool(g_Bd.any()) else 0
-        self.rows += len(g_Bd)
         self.exact_rows += exact
-        self.steps += 1
         self.exact_steps += exact == len(g_Bd)
 
 
@@ -39,8 +41,8 @@ class Unprotected:
 
     parties: dict[str, Releases] = field(default_factory=dict)
 
-    def add(self, party: str, g_Bd: Tensor, sent_Bd: Tensor) -> None:
-        """`sent_Bd` left for `party` in place of the exact gradient `g_Bd`."""
+    def add(self, party: str, g_Bd: Tensor | None, sent_Bd: Tensor) -> None:
+        """`sent_Bd` left for `party` in place of the exact gradient `g_Bd`; None where no row's rests on its label."""
         self.parties.setdefault(party, Releases()).add(g_Bd, sent_Bd)
 
     @property

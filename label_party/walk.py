@@ -102,6 +102,7 @@ class Walk:
     def _end_epoch(self, step: Step, test: Mapping[str, float | None]) -> Figures | None:
         if step.number % self.training.schedule.steps_per_epoch:
             return None
+        self.training.objective.end_epoch()
         return self.figures.end_epoch(step, test, self.training)
 
     def _due(self, step: Step) -> bool:

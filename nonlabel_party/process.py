@@ -191,7 +191,7 @@ class NonlabelParty:
         digest = rows_digest(own.digests[held.mask])
         self._state.of_rows(digest)
         self._store.of_rows(digest)
-        schedule = Schedule(self._job.seed, len(order), self._job.test_fraction, self._job.batch_size, self._job.epochs)
+        schedule = Schedule.of(self._job, len(order))
         training = BottomTraining(self._job, self._name, self._section, self._features(table, order, schedule))
         link = self._go_back(training, held.resume_step)
         self._client.begin_training(self._terms(len(order), digest), schedule.steps, link)

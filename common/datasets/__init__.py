@@ -11,6 +11,7 @@ from cutlayer.common.datasets.embedded import BreastCancer, Digits, Wine
 from cutlayer.common.datasets.idx import Idx
 from cutlayer.common.datasets.images import Images
 from cutlayer.common.datasets.parquet import Parquet
+from cutlayer.common.datasets.text import Text
 from cutlayer.common.tables import Table
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Idx",
     "Images",
     "Parquet",
+    "Text",
     "Wine",
     "datasets",
     "load_table",

@@ -53,14 +53,23 @@ class SharedRows(Dataset):
         Raises:
             DataError: `part` is no share of `count` columns.
         """
-        match = re.fullmatch(r"(\d+)/(\d+)", self.part or "1/1")
-        number, of = map(int, match.groups()) if match else (0, 0)
-        if not 1 <= number <= of <= count:
-            raise DataError(
-                f"part: {self.part!r}: expected i/n with i from 1 to n, and n at most the {count} feature columns, "
-                "such as 1/2"
-            )
-        return range(0) if self.columns == "labels" else range((number - 1) * count // of, number * count // of)
+        share = share_of(self.part, count)
+        return range(0) if self.columns == "labels" else share
+
+
+def share_of(part: str | None, count: int) -> range:
+    """Which of `count` feature columns the share `part` has: `1/2` the first half; None all.
+
+    Raises:
+        DataError: it is no share of `count` columns.
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", part or "1/1")
+    number, of = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= number <= of <= count:
+        raise DataError(
+            f"part: {part!r}: expected i/n with i from 1 to n, and n at most the {count} feature columns, such as 1/2"
+        )
+    return range((number - 1) * count // of, number * count // of)
 
 
 def row_numbers(count: int) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, PositiveInt
@@ -27,15 +27,18 @@ class MlpBottom(BottomModel):
     Attributes:
         hidden: widths of the hidden layers.
         dropout: share of each hidden layer's outputs that is set to 0 in training.
+        output: `sigmoid`: activations between 0 and 1.
     """
 
     hidden: tuple[PositiveInt, ...] = (64,)
     activation: Activation = "relu"
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    output: Literal["linear", "sigmoid"] = "linear"
 
     def build(self, inputs: InputSpec, width: int) -> nn.Module:
         encoder = OneHot(inputs)
-        return nn.Sequential(encoder, *stack([encoder.width, *self.hidden, width], self.activation, self.dropout))
+        layers = stack([encoder.width, *self.hidden, width], self.activation, self.dropout)
+        return nn.Sequential(encoder, *layers, *([nn.Sigmoid()] if self.output == "sigmoid" else []))
 
 
 @bottom_models.register("linear")

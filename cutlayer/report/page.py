@@ -24,7 +24,12 @@ from cutlayer.report.runs import Run, Runs
 _MOST_DETAILED = 40  # runs whose own figures are on the page
 _POINTS = 2000  # of all projections of one kind together, about
 _FEWEST_POINTS = 300
-_LEAK_HEADINGS = ("Measured by", "Attack", "Layer", "Mean", "p95", "Max", "Chance, p95", "Final")
+_LEAK_COLUMNS = {
+    **{"mean": "Mean", "mean_flipped": "flipped", "p95": "p95", "p95_flipped": "flipped", "null_floor": "Chance, p95"},
+    **{"pooled_last": "Last epoch", "pooled_last_flipped": "flipped", "pooled_last_null_floor": "Chance"},
+    **{"final": "Final", "final_flipped": "flipped"},
+}
+_LEAK_HEADINGS = ("Measured by", "Attack", "Layer", *_LEAK_COLUMNS.values())
 _FOLDER = Path(__file__).parent
 
 
@@ -84,7 +89,7 @@ def _section(run: Run, key: str, points: int) -> Section:
         name=run.name,
         setting=setting(run),
         leaks=[
-            [by, attack, layer, *(number(figures.get(name)) for name in ("mean", "p95", "max", "null_floor", "final"))]
+            [by, attack, layer, *(number(figures.get(name)) for name in _LEAK_COLUMNS)]
             for by, attack, layer, figures in leak_rows(run)
         ],
         pairs=detail.figures(run, key, points),

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+
 from cutlayer.common.errors import CutlayerError, UserError
 from cutlayer.common.files import DirectoryLock
 from cutlayer.common.process import print_error
@@ -34,12 +36,27 @@ def sweep(file: Path, out: Path | None = None, jobs: int | None = None, engine: 
     plan = load(file)
     require_plugins(plan.runs)
     folder = SweepFolder(out or Path("sweeps") / file.stem)
+    failures, stopped_by = complete(folder, plan.runs, jobs, engine or plan.engine)
+    return _conclude(folder, plan.runs, failures, stopped_by)
+
+
+def complete(
+    folder: SweepFolder,
+    runs: Sequence[PlannedRun],
+    jobs: int | None = None,
+    engine: str = ENGINES[0],
+    console: Console | None = None,
+) -> tuple[dict[str, str], int | None]:
+    """Run what has not finished in `folder`; the reasons of runs that failed, and the signal that stopped it all.
+
+    Raises:
+        UserError: `folder` is in use, or holds runs of another run file.
+    """
     with DirectoryLock(folder.path):
-        folder.prepare(plan.runs)
-        open_runs = [run for run in plan.runs if not folder.finished(run)]
+        folder.prepare(runs)
+        open_runs = [run for run in runs if not folder.finished(run)]
         folder.await_leftovers(open_runs)
-        failures, stopped_by = _run(folder, plan.runs, open_runs, jobs, engine or plan.engine)
-        return _conclude(folder, plan.runs, failures, stopped_by)
+        return _run(folder, runs, open_runs, jobs, engine, console)
 
 
 def require_plugins(runs: Sequence[PlannedRun]) -> None:
@@ -58,7 +75,12 @@ def require_plugins(runs: Sequence[PlannedRun]) -> None:
 
 
 def _run(
-    folder: SweepFolder, runs: Sequence[PlannedRun], open_runs: Sequence[PlannedRun], jobs: int | None, engine: str
+    folder: SweepFolder,
+    runs: Sequence[PlannedRun],
+    open_runs: Sequence[PlannedRun],
+    jobs: int | None,
+    engine: str,
+    console: Console | None,
 ) -> tuple[dict[str, str], int | None]:
     """Run what is open; the reasons of the runs that failed, and the signal that stopped it all."""
     if engine not in ENGINES:
@@ -66,9 +88,9 @@ def _run(
     if engine == "ray":
         from cutlayer.sweep.ray_engine import RayEngine  # noqa: PLC0415 - an extra
 
-        with Board(len(runs), len(runs) - len(open_runs)) as board, RayEngine(folder, board, jobs) as ray:
+        with Board(len(runs), len(runs) - len(open_runs), console) as board, RayEngine(folder, board, jobs) as ray:
             return ray.run(open_runs)
-    with Board(len(runs), len(runs) - len(open_runs)) as board:
+    with Board(len(runs), len(runs) - len(open_runs), console) as board:
         return LocalEngine(folder, board, jobs or default_jobs(open_runs)).run(open_runs)
 
 

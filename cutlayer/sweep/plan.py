@@ -73,14 +73,29 @@ def load(file: Path) -> Plan:
     engine = raw.get("engine", ENGINES[0])
     if engine not in ENGINES:
         raise ConfigError(f"{file}: engine: expected {' or '.join(ENGINES)}, got {engine!r}")
-    base = _base(file, raw.get("run"))
+    return Plan(planned(file, raw.get("run"), raw.get("grid")), engine)
+
+
+def planned(file: Path, run: Any, grid: Any, common: Mapping[str, Any] | None = None) -> list[PlannedRun]:
+    """The runs of `grid` over what `base_of` gives, with `common` (key -> value) changed in all of them.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    base = base_of(file, run)
+    for key, value in (common or {}).items():
+        put(base, key, value)
     parties = get(base, "job.parties")
-    axes = _axes(file, raw.get("grid"), [str(one) for one in parties] if isinstance(parties, list) else [])
-    return Plan(_combine(file, base, axes), engine)
+    axes = _axes(file, grid, [str(one) for one in parties] if isinstance(parties, list) else [])
+    return _combine(file, base, axes)
 
 
-def _base(file: Path, run: Any) -> Tree:
-    """The run file that is varied, paths in it made absolute."""
+def base_of(file: Path, run: Any) -> Tree:
+    """The run file that `run` is, or names as a path beside `file`; paths in it made absolute.
+
+    Raises:
+        ConfigError: it is neither, or cannot be read.
+    """
     if isinstance(run, str):
         path = file.parent / run
         base = run_files.read(path, "sections such as `job:`")

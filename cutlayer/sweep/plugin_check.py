@@ -17,7 +17,7 @@ from typing import Any
 from cutlayer.common.config import LABEL_PARTY, RunFile
 from cutlayer.common.datasets import datasets
 from cutlayer.common.errors import UserError
-from cutlayer.label_party.training import make_defense
+from cutlayer.label_party.chosen import make_defense
 from cutlayer.nonlabel_party.curiosity import make_attack
 
 

@@ -15,7 +15,9 @@ from cutlayer.sweep.plan import PlannedRun
 
 UTILITY = ("test_auc", "test_accuracy", "test_loss", "train_loss")
 BOUND = ("per_step_leak_auc", "whole_run_leak_auc")
-LEAK = ("mean", "p95", "max", "null_floor", "pooled", "pooled_flipped", "final")
+_BY_STEP = ("mean", "mean_flipped", "p95", "p95_flipped", "max", "null_floor")
+_BY_EPOCH = ("pooled", "pooled_flipped", "pooled_last", "pooled_last_flipped", "pooled_last_null_floor")
+LEAK = (*_BY_STEP, *_BY_EPOCH, "final", "final_flipped")
 COUNTS = ("batches", "skipped")
 Row = dict[str, Any]
 

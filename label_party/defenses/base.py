@@ -9,7 +9,7 @@ import math
 from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch import Tensor
 from cutlayer.common.errors import DefenseError
 from cutlayer.common.randomness import Noise
 from cutlayer.common.registry import Registry
+from cutlayer.label_party.objectives import Objective, ObjectiveSetting
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,20 @@ class Perturbed:
     """A gradient (B, d) that a defense has passed. Only this type can be put on the wire."""
 
     g_Bd: Tensor
+
+
+@dataclass(frozen=True)
+class Search:
+    """An option that the run file leaves open: short runs of all parties find it before the run.
+
+    Attributes:
+        values: what is tried for `option`.
+        row_fraction: of all rows, how many the short runs have.
+    """
+
+    option: str
+    values: tuple[Any, ...]
+    row_fraction: float
 
 
 class Defense(ABC):
@@ -37,6 +52,18 @@ class Defense(ABC):
     paper: ClassVar[str]
     tasks: ClassVar[frozenset[str]] = frozenset({"binary", "multiclass"})
     passes_unchanged: ClassVar[bool] = False  # only `none` may send what it was given
+
+    def objective(self, setting: ObjectiveSetting) -> Objective | None:
+        """What to train by, in place of the cross-entropy of the job; asked once, of the first party's defense.
+
+        Raises:
+            ConfigError: it does not fit the setting.
+        """
+        return None
+
+    def search(self) -> Search | None:
+        """What `cutlayer run` must find before the run."""
+        return None
 
     def encode_labels(self, y_B: Tensor) -> Tensor:
         """The labels to train on, in place of the true ones."""

@@ -25,13 +25,17 @@ from cutlayer.summary import merge
 
 Guess = tuple[int, str, str, float]
 
+AUDITED = {
+    **{"mean": 0.55, "mean_flipped": 0.58, "p95": 0.6, "max": 0.7, "null_floor": 0.58},
+    **{"pooled_last": 0.4, "pooled_last_flipped": 0.6},
+}
 SUMMARY: dict[str, Any] = {
     "schema": 1,
     "job": "clinic-and-lab",
     "task": "binary",
     "defense": {"name": "marvell", "scale": 1.0},
     "utility": {"test_auc": 0.99123, "test_accuracy": None},
-    "leak": {"audit": {"norm": {"cut": {"mean": 0.55, "p95": 0.6, "max": 0.7, "null_floor": 0.58}}}},
+    "leak": {"audit": {"norm": {"cut": AUDITED}}},
     "knowledge": {"lab": {"clean_positive_gradient": True, "labelled_rows": 5}},
     "bound": {"per_step_leak_auc": 0.6, "whole_run_leak_auc": 0.94, "assumes": "pigs fly"},
     "releases": {
@@ -88,7 +92,8 @@ def test_guesses_of_steps_and_at_the_end_become_figures(tmp_path: Path) -> None:
     assert found["norm"]["cut"]["null_floor"] == pytest.approx(null_floor(1, 1))
     final = found["mine.Attack"]["cut"]
     assert main(final) == {"mean": None, "p95": None, "max": None, "batches": 0, "skipped": 0}
-    assert (final["final"], final["final_null_floor"]) == (0.75, null_floor(2, 2))
+    assert (final["final"], final["final_flipped"], final["final_null_floor"]) == (0.75, 0.75, null_floor(2, 2))
+    assert (found["norm"]["first"]["mean_flipped"], found["norm"]["first"]["max_flipped"]) == (1.0, 1.0)
     assert "final" not in found["norm"]["cut"]
     assert summary["leak"]["audit"] == SUMMARY["leak"]["audit"]
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
@@ -125,6 +130,8 @@ def test_the_scores_of_an_epoch_are_taken_together_too(tmp_path: Path) -> None:
     leave_results(tmp_path, LABELS, {"norm": first + second}, steps_per_epoch=3)
     figures = merge(tmp_path)["leak"]["attacks"]["lab"]["norm"]["cut"]
     assert (figures["pooled"], figures["pooled_flipped"]) == (0.375, 0.875)
+    assert (figures["pooled_last"], figures["pooled_last_flipped"]) == (0.0, 1.0)
+    assert figures["pooled_last_null_floor"] == null_floor(1, 1)
 
 
 def test_a_multiclass_task_has_no_figures_of_attacks(tmp_path: Path) -> None:
@@ -177,17 +184,19 @@ def shown(summary: dict[str, Any], *, terminal: bool = False) -> str:
 
 
 def test_the_closing_table_as_a_whole(tmp_path: Path) -> None:
-    rows = [(1, "cut", "a", 0.9), (1, "cut", "b", 0.1), (0, "cut", "a", 0.9), (0, "cut", "b", 0.1)]
-    leave_results(tmp_path, LABELS, {"norm": rows})
+    rows = [(1, "cut", "a", 0.1), (1, "cut", "b", 0.9), (0, "cut", "a", 0.9), (0, "cut", "b", 0.1)]
+    leave_results(tmp_path, LABELS, {"norm": rows}, steps_per_epoch=3)
     assert [line.rstrip() for line in shown(merge(tmp_path)).splitlines()] == [
         "",
         "clinic-and-lab: 20 epochs, 180 steps of training in 1:03 (2,834 samples/s)",
         "test auc 0.9912",
         "",
         "defense: name marvell, scale 1.0",
-        "leak AUC  attack  layer    mean   p95 (chance)     max  final (chance)",
-        "audit     norm    cut    0.5500  0.6000 (0.58)  0.7000",
-        "lab       norm    cut    1.0000  1.0000 (1.00)  1.0000   1.0000 (1.00)",
+        "leak AUC  attack  layer          mean           p95         epoch         final",
+        "audit     norm    cut    0.550 (0.58)  0.600 (0.58)  0.400 (0.60)",
+        "lab       norm    cut    0.000 (1.00)  0.000 (1.00)  0.000 (1.00)  1.000 (1.00)",
+        "epoch: the scores of the last one together. In brackets: of mean and epoch for",
+        "who may turn the score round (flipped), of p95 and final by chance",
         "bound: 0.6000 for a step, 0.9400 for the whole run; if pigs fly",
         "sent to lab as they were: 2 of 1,000 rows; whole batches 1; fallback running 3",
         "knowledge granted to lab: clean_positive_gradient, lab: labelled_rows 5",

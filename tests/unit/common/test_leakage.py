@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from cutlayer.common.leakage import (
+    EpochLeak,
     LeakTally,
     auc_bound,
     flipped,
@@ -246,5 +247,20 @@ def test_tallies_are_their_own() -> None:
 
 
 def test_pooled_figures() -> None:
-    assert pooled_figures([]) == {"pooled": None, "pooled_flipped": None}
-    assert pooled_figures([0.3, 0.6]) == {"pooled": pytest.approx(0.45), "pooled_flipped": pytest.approx(0.65)}
+    names = ["pooled", "pooled_flipped", "pooled_last", "pooled_last_flipped", "pooled_last_null_floor"]
+    assert pooled_figures([]) == dict.fromkeys(names)
+    epochs = [EpochLeak(0.3, 0.7), EpochLeak(0.6, 0.8, 0.55)]
+    assert pooled_figures(epochs) == pytest.approx(dict(zip(names, (0.45, 0.75, 0.6, 0.8, 0.55), strict=True)))
+
+
+def test_flipped_tallies() -> None:
+    found = tally_of([0.2, 0.5, 0.6])
+    assert found["mean_flipped"] == pytest.approx((0.8 + 0.5 + 0.6) / 3)
+    assert (found["p95_flipped"], found["max_flipped"]) == (0.8, 0.8)
+
+
+def test_null_floor_is_the_p95_of_flipped_aucs() -> None:
+    random = np.random.default_rng(0)
+    y = np.arange(60) < 20
+    flips = [flipped(leak_auc(random.normal(size=60), y) or 0.5) for _ in range(4000)]
+    assert np.quantile(flips, 0.95) == pytest.approx(null_floor(20, 40), abs=0.006)

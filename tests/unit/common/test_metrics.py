@@ -115,7 +115,7 @@ def test_a_wait_grows_until_it_is_over() -> None:
 
 
 def test_what_follows_from_labels_is_the_label_partys_alone() -> None:
-    progress = Progress(step=1, steps=2, rows=8, loss=0.7, leak={"norm": 0.9}, test_auc=0.8)
+    progress = Progress(step=1, steps=2, rows=8, loss=0.7, leak={"norm": 0.9, "mean": 0.25}, test_auc=0.8)
     record = {"step": 1, "epoch": 1, "test_auc": 0.75, "test_loss": None}
     private = LabelPartyMetrics("job", "label_party")
     assert math.isnan(of(private)["cutlayer_train_loss",])  # not 0, which would be perfect
@@ -127,6 +127,7 @@ def test_what_follows_from_labels_is_the_label_partys_alone() -> None:
     found = of(private)
     assert found["cutlayer_train_loss",] == 0.7
     assert found["cutlayer_leak_auc", "norm"] == 0.9
+    assert (found["cutlayer_leak_auc_flipped", "norm"], found["cutlayer_leak_auc_flipped", "mean"]) == (0.9, 0.75)
     assert found["cutlayer_evaluation", "test_auc"] == 0.75
     assert math.isnan(found["cutlayer_evaluation", "test_loss"])
     assert ("cutlayer_evaluation", "step") not in found

@@ -31,12 +31,19 @@ BOTTOMS = [
     Choice(name="mlp"),
     Choice(name="mlp", hidden=[], activation="tanh"),
     Choice(name="mlp", hidden=[8, 4], activation="leaky_relu", dropout=0.5),
+    Choice(name="mlp", output="sigmoid"),
     Choice(name="linear"),
     Choice(name="linear", bias=False),
     Choice(name="wide_deep"),
     Choice(name="wide_deep", wide=True, sparse=True, embedding_dim=2, hidden=[5]),
 ]
 TOPS = [Choice(name="mlp"), Choice(name="mlp", hidden=[4, 4], dropout=0.1), Choice(name="linear", bias=False)]
+
+
+def test_an_mlp_may_end_in_a_sigmoid() -> None:
+    plain, squashed = (build_bottom(Choice(name="mlp", output=how), InputSpec(4), 3, 1) for how in ("linear", "sigmoid"))
+    x_BF = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(squashed(x_BF), plain(x_BF).sigmoid())
 
 
 def linear_of(model: nn.Module) -> nn.Linear:
@@ -174,7 +181,7 @@ class TestOptions:
         ("choice", "message"),
         [
             (Choice(name="resnet"), "unknown bottom model 'resnet'; there are: cnn, linear, mlp, wide_deep"),
-            (Choice(name="mlp", width=3), "has no option 'width'; it has: activation, dropout, hidden"),
+            (Choice(name="mlp", width=3), "has no option 'width'; it has: activation, dropout, hidden, output"),
             (Choice(name="mlp", hidden=[0]), "option hidden.0: expected more than 0"),
             (Choice(name="mlp", dropout=1.0), "option dropout"),
             (

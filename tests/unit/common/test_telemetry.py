@@ -248,14 +248,18 @@ def test_what_is_no_event_is_refused(event: dict[str, Any]) -> None:
 
 def test_progress_as_a_line() -> None:
     assert progress_text("label_party", FULL) == (
-        "label_party: step 120/180, epoch 3/20, loss 0.4322, AUC 0.988, leak (chance) 0.61 (0.58), "
+        "label_party: step 120/180, epoch 3/20, loss 0.4322, AUC 0.988, leak (flipped, chance) 0.61 (0.61, 0.58), "
         "bound (run) 0.60 (0.72), as is 3, samples/s 2,834, ETA 1:12"
     )
     assert progress_text("lab", Progress(step=1, steps=2)) == "lab: step 1/2"
+    turned = Progress(step=1, steps=2, leak={"norm": 0.55, "mean": 0.25})
+    assert progress_text("lab", turned) == "lab: step 1/2, leak (flipped, chance) 0.55 (0.75)"
 
 
 def test_an_evaluation_line_has_the_main_figures() -> None:
     assert evaluation_text("label_party", RECORD) == "label_party: step 180, epoch 20, test_auc 0.5"
+    leak = {"leak_norm_mean": 0.4, "leak_norm_mean_flipped": 0.6, "leak_norm_pooled_flipped": 0.7}
+    assert evaluation_text("label_party", leak) == "label_party: leak_norm_mean 0.4 (flipped 0.6)"
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3600, "1:00:00"), (90061, "25:01:01")])
@@ -305,7 +309,7 @@ def test_the_live_display_shows_messages_and_the_newest_figures() -> None:
     for text in ("listening on 127.0.0.1:5", "lab: warning: a [bold]line[/bold]", "label_party: step 180, epoch 20"):
         assert text in shown
     last = shown[shown.rindex("samples/s") :]
-    for text in ("120/180", "3/20", "0.4322", "0.988", "0.61 (0.58)", "0.60 (0.72)", "2,834", "1:12", "119/180"):
+    for text in ("120/180", "3/20", "0.4322", "0.988", "0.61 (0.61, 0.58)", "0.60 (0.72)", "2,834", "1:12", "119/180"):
         assert text in last
 
 

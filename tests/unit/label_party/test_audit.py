@@ -13,6 +13,7 @@ from cutlayer.label_party.audit import Audit, BatchLeak, batch_leaks, draw_refer
 from cutlayer.label_party.bound import RunBound
 from cutlayer.label_party.unprotected import Releases, Unprotected
 
+ATTACKS = ["cosine", "norm", "mean", "median"]
 NOISE = Noise(bytes(32))
 Y_B = torch.tensor([1, 0, 0, 1, 0, 0])
 G_Bd = torch.where(Y_B[:, None] == 1, -3.0, 1.0) * torch.tensor([1.0, 2.0])
@@ -31,19 +32,19 @@ def test_opposite_directions_leak_all() -> None:
     reference = draw_reference(G_Bd, Y_B, multiclass=False, noise=NOISE)
     assert reference is not None
     assert Y_B[reference.row] == 1
-    assert aucs(batch_leaks(G_Bd, Y_B, reference, multiclass=False)) == {"cosine": 1.0, "norm": 1.0}
+    assert aucs(batch_leaks(G_Bd, Y_B, reference, multiclass=False)) == dict.fromkeys(ATTACKS, 1.0)
 
 
 def test_tiny_gradients_leak_as_much_as_large_ones() -> None:
     reference = draw_reference(G_Bd * 1e-20, Y_B, multiclass=False, noise=NOISE)
-    assert aucs(batch_leaks(G_Bd * 1e-20, Y_B, reference, multiclass=False)) == {"cosine": 1.0, "norm": 1.0}
+    assert aucs(batch_leaks(G_Bd * 1e-20, Y_B, reference, multiclass=False)) == dict.fromkeys(ATTACKS, 1.0)
 
 
 def test_a_batch_of_one_class_is_undefined_and_counted() -> None:
     nobody = torch.zeros(6, dtype=torch.int64)
     assert draw_reference(G_Bd, nobody, multiclass=False, noise=NOISE) is None
     leaks = batch_leaks(G_Bd, nobody, None, multiclass=False)
-    assert aucs(leaks) == {"cosine": None, "norm": None}
+    assert aucs(leaks) == dict.fromkeys(ATTACKS)
     audit = Audit(multiclass=False)
     assert audit.record(1, 1, {"lab": leaks}) == leaks
     figures = audit.summary()["norm"]["cut"]
@@ -84,6 +85,17 @@ def test_an_epoch_is_looked_at_as_a_whole_too() -> None:
     assert audit.end_epoch()["norm"]["pooled"] == 0.0
     figures = audit.summary()["norm"]["cut"]
     assert (figures["pooled"], figures["pooled_flipped"]) == (0.375, 0.875)
+    assert (figures["pooled_last"], figures["pooled_last_flipped"]) == (0.0, 1.0)
+    assert figures["pooled_last_null_floor"] == pytest.approx(null_floor_over({(1, 2): 1}, best_of=2))
+
+
+def test_flipped_figures_are_of_the_party_whose_guesses_are_most_of_use() -> None:
+    audit = Audit(multiclass=False, parties=2)
+    worst = audit.record(1, 1, {"lab": {"norm": leak(0.6, 3, 1, 9)}, "bank": {"norm": leak(0.1, 1, 2, 3)}})
+    assert aucs(worst) == {"norm": 0.6}
+    epoch = audit.end_epoch()["norm"]
+    assert (epoch["mean"], epoch["mean_flipped"], epoch["p95_flipped"], epoch["max_flipped"]) == (0.6, 0.9, 0.9, 0.9)
+    assert (epoch["pooled"], epoch["pooled_flipped"]) == (0.5, 1.0)
 
 
 def test_an_audit_goes_on_where_it_was_saved() -> None:

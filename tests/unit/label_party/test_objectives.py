@@ -6,12 +6,10 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
-from cutlayer.common.config import CutLayer
+from cutlayer.common.config import Choice, CutLayer
+from cutlayer.common.randomness import Noise
 from cutlayer.label_party.aggregation import aggregate, aggregate_width
-from cutlayer.label_party.objectives import CrossEntropy
-
-BINARY = CrossEntropy(2, multiclass=False)
-THREE = CrossEntropy(3, multiclass=True)
+from cutlayer.label_party.objectives import CrossEntropy, ObjectiveSetting, utility_figures
 
 
 def test_sum_and_concat_in_the_order_of_the_parties() -> None:
@@ -33,7 +31,7 @@ def test_binary_figures_are_scikit_learns() -> None:
     generator = torch.Generator().manual_seed(0)
     logits_BK, y_B = torch.randn(200, 1, generator=generator), torch.randint(2, (200,), generator=generator)
     probability = logits_BK.double().sigmoid().squeeze(1).numpy()
-    figures = BINARY.figures(logits_BK, y_B)
+    figures = utility_figures(logits_BK, y_B)
     assert figures["test_auc"] == roc_auc_score(y_B, probability)
     assert figures["test_accuracy"] == accuracy_score(y_B, probability > 0.5)
     assert figures["test_loss"] == pytest.approx(log_loss(y_B, probability), rel=1e-6)
@@ -43,19 +41,22 @@ def test_multiclass_figures_are_scikit_learns() -> None:
     generator = torch.Generator().manual_seed(0)
     logits_BK, y_B = torch.randn(200, 3, generator=generator), torch.randint(3, (200,), generator=generator)
     probability = logits_BK.double().softmax(dim=1).numpy()
-    figures = THREE.figures(logits_BK, y_B)
+    figures = utility_figures(logits_BK, y_B)
     assert figures["test_auc"] == pytest.approx(roc_auc_score(y_B, probability, multi_class="ovr"), rel=1e-12)
     assert figures["test_accuracy"] == accuracy_score(y_B, probability.argmax(axis=1))
     assert figures["test_loss"] == pytest.approx(log_loss(y_B, probability), rel=1e-6)
 
 
 def test_auc_is_undefined_with_one_class() -> None:
-    assert BINARY.figures(torch.zeros(3, 1), torch.ones(3, dtype=torch.int64))["test_auc"] is None
+    assert utility_figures(torch.zeros(3, 1), torch.ones(3, dtype=torch.int64))["test_auc"] is None
 
 
 def test_a_gradient_is_that_of_the_mean_loss() -> None:
     """g = (p1 - y) grad h(z) / B [M, section 3.1], here with h(z) = z."""
+    setting = ObjectiveSetting("binary", 1, 1, 1, Choice(name="sum"), rate=0.1, seed=0, train_rows=2)
     z_Bd, y_B = torch.tensor([[0.3], [-2.0]], requires_grad=True), torch.tensor([1, 0])
-    BINARY.loss(z_Bd, y_B).backward()  # type: ignore[no-untyped-call]
-    assert z_Bd.grad is not None
-    torch.testing.assert_close(z_Bd.grad.squeeze(1), (z_Bd.detach().sigmoid().squeeze(1) - y_B) / 2)
+    learned = CrossEntropy(setting).learn(z_Bd, y_B, noise=Noise(bytes(32)))
+    probability_B = z_Bd.detach().double().sigmoid().squeeze(1)
+    assert learned.loss == pytest.approx(log_loss(y_B, probability_B), rel=1e-6)
+    assert learned.gradient_Bd is not None
+    torch.testing.assert_close(learned.gradient_Bd.squeeze(1), (probability_B.float() - y_B) / 2)

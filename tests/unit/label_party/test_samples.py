@@ -27,7 +27,9 @@ def gradients(number: int, rows: int, width: int = 3) -> tuple[Tensor, Tensor, T
 def add(samples: Samples, schedule: Schedule, steps: range, width: int = 3, party: str = "lab") -> None:
     for step in map(schedule.at, steps):
         if step.kind == "train":
-            samples.add(step, party, *gradients(step.number, len(step.rows), width), {"sum_kl": step.number / 2})
+            y_B, g_Bd, perturbed_Bd = gradients(step.number, len(step.rows), width)
+            shown = {"exact": g_Bd, "perturbed": perturbed_Bd}
+            samples.add(step, party, y_B, shown, {"sum_kl": step.number / 2})
 
 
 def test_batches_are_spread_over_the_training_steps(tmp_path: Path) -> None:
