@@ -22,23 +22,26 @@ from cutlayer.nonlabel_party.view import LabelGuess, Layer, StepView
 class _Memory:
     """Sums over the steps at one layer: of each row's direction, and of that of the granted positive gradients."""
 
-    def __init__(self, width: int) -> None:
-        self.sum_ND = torch.zeros(0, width, dtype=torch.float64)
-        self.seen_N = torch.zeros(0, dtype=torch.int64)
+    def __init__(self, rows: int, width: int) -> None:
+        self.sum_ND = torch.zeros(rows, width, dtype=torch.float64)  # takes memory where it is written to
+        self.seen_N = torch.zeros(rows, dtype=torch.int64)
         self.positive_D = torch.zeros(width, dtype=torch.float64)
 
     def add(self, places: Tensor, unit_BD: Tensor) -> None:
-        """Directions of the rows at `places`, each once."""
-        if (missing := int(places.max()) + 1 - len(self.seen_N)) > 0:
-            missing = max(missing, len(self.seen_N))  # doubles, so that growing costs no more than what is kept
-            self.sum_ND = torch.cat([self.sum_ND, self.sum_ND.new_zeros(missing, self.sum_ND.shape[1])])
-            self.seen_N = torch.cat([self.seen_N, self.seen_N.new_zeros(missing)])
-        self.sum_ND[places] += unit_BD
-        self.seen_N[places] += 1
+        """Directions of the rows at `places`, each once; those for which there is no room are left out."""
+        fits = places < len(self.seen_N)
+        self.sum_ND[places[fits]] += unit_BD[fits]
+        self.seen_N[places[fits]] += 1
 
-    def means(self, count: int) -> Tensor:
-        """Of the first `count` rows, (N, D)."""
+    def means(self) -> Tensor:
+        """Of the rows that were seen, (N, D)."""
+        count = self.count
         return self.sum_ND[:count] / self.seen_N[:count, None]
+
+    @property
+    def count(self) -> int:
+        """How many rows were seen; they are the first ones."""
+        return int((self.seen_N > 0).sum())
 
 
 @attacks.register("history")
@@ -50,19 +53,21 @@ class HistoryAttack(Attack):
     these; else of the known positive rows minus the known negative ones; else with minus the mean of the row that has
     the most others on its side. Known rows are not scored. Remembers N D numbers of 8 bytes at each layer.
 
-    Options: `rows`, the most rows that are remembered, N; the first that are seen.
+    Options: `rows`, the most rows that are remembered, N, the first that are seen; `max_mb`, the most megabytes at each
+    layer, so that a wide layer remembers fewer rows.
     """
 
     paper: ClassVar[str] = "derived; the open question of Li et al., ICLR 2022"
     layers: tuple[Layer, ...] = ("cut", "first")
     rows: int = 100_000
+    max_mb: int = 256
     _places: dict[str, int] = field(default_factory=dict, init=False, repr=False)
     _memories: dict[Layer, _Memory] = field(default_factory=dict, init=False, repr=False)
     _known_labels: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.rows < 1:
-            raise ValueError("rows is a whole number from 1")
+        if self.rows < 1 or self.max_mb < 1:
+            raise ValueError("rows and max_mb are whole numbers from 1")
 
     def observe(self, view: StepView) -> Sequence[LabelGuess]:
         self._known_labels = dict(view.known_labels)
@@ -73,7 +78,7 @@ class HistoryAttack(Attack):
         places = torch.tensor([self._places[view.row_ids[row]] for row in kept])
         for layer in self.layers if kept else ():
             g_BD = view.gradient(layer)
-            memory = self._memories.setdefault(layer, _Memory(g_BD.shape[1]))
+            memory = self._memory(layer, g_BD.shape[1])
             memory.add(places, unit(g_BD[kept]))
             positive_D = view.clean_positive_gradient(layer)
             if positive_D is not None:
@@ -81,41 +86,50 @@ class HistoryAttack(Attack):
         return ()
 
     def infer(self) -> Sequence[LabelGuess]:
-        unknown = [place for row_id, place in self._places.items() if row_id not in self._known_labels]
-        names = tuple(row_id for row_id in self._places if row_id not in self._known_labels)
+        unknown = {row_id: place for row_id, place in self._places.items() if row_id not in self._known_labels}
         guesses = []
         for layer, memory in self._memories.items():
-            mean_ND = memory.means(len(self._places))
-            guesses.append(LabelGuess(names, mean_ND[unknown] @ self._positive(memory, mean_ND), layer))
+            mean_ND = memory.means()
+            names = tuple(row_id for row_id, place in unknown.items() if place < len(mean_ND))
+            score_N = mean_ND[[unknown[name] for name in names]] @ self._positive(memory, mean_ND)
+            guesses.append(LabelGuess(names, score_N, layer))
         return guesses
 
     def state(self) -> Mapping[str, Tensor]:
         """What adds up, and which rows it is of."""
         names = json.dumps([list(self._places), self._known_labels]).encode()
-        found = {"rows": torch.tensor(list(names), dtype=torch.uint8)}
+        found = {"rows": torch.frombuffer(bytearray(names), dtype=torch.uint8)}
         for layer, memory in self._memories.items():
-            count = len(self._places)
+            count = memory.count
             found |= {f"{layer}/sum": memory.sum_ND[:count].clone(), f"{layer}/seen": memory.seen_N[:count].clone()}
             found[f"{layer}/positive"] = memory.positive_D.clone()
         return found
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave."""
-        row_ids, self._known_labels = json.loads(bytes(state["rows"].tolist()))
+        row_ids, self._known_labels = json.loads(state["rows"].numpy().tobytes())
         self._places = {row_id: place for place, row_id in enumerate(row_ids)}
         self._memories = {}
         for layer in self.layers:
             if f"{layer}/sum" in state:
-                self._memories[layer] = memory = _Memory(state[f"{layer}/sum"].shape[1])
-                memory.sum_ND, memory.seen_N = state[f"{layer}/sum"].clone(), state[f"{layer}/seen"].clone()
+                sum_ND = state[f"{layer}/sum"]
+                memory = self._memory(layer, sum_ND.shape[1])
+                memory.sum_ND[: len(sum_ND)], memory.seen_N[: len(sum_ND)] = sum_ND, state[f"{layer}/seen"]
                 memory.positive_D = state[f"{layer}/positive"].clone()
+
+    def _memory(self, layer: Layer, width: int) -> _Memory:
+        """What adds up at a layer of this width."""
+        if layer not in self._memories:
+            room = max(self.max_mb * 1_000_000 // (8 * width), 1)
+            self._memories[layer] = _Memory(min(self.rows, room), width)
+        return self._memories[layer]
 
     def _positive(self, memory: _Memory, mean_ND: Tensor) -> Tensor:
         """The direction (D,) that is taken for that of the positive class."""
         if bool(memory.positive_D.any()):
             return unit(memory.positive_D)
-        known = {row_id: label for row_id, label in self._known_labels.items() if row_id in self._places}
-        sides = [[self._places[row_id] for row_id, y in known.items() if y == label] for label in (1, 0)]
+        known = [(self._places.get(row_id, len(mean_ND)), label) for row_id, label in self._known_labels.items()]
+        sides = [[place for place, y in known if y == label and place < len(mean_ND)] for label in (1, 0)]
         if any(sides):
             positive_D, negative_D = (mean_ND[side].mean(dim=0) if side else mean_ND.new_zeros(()) for side in sides)
             return unit(positive_D - negative_D)

@@ -82,7 +82,7 @@ def _of_lab(self: Guesses, step: int) -> bool:
         (CheckpointStore, "save", _of("lab"), "lab", "lab/checkpoints/step-000000060"),
         (CheckpointStore, "save", _of("label_party"), "label_party", "label_party/checkpoints/step-000000060"),
         (AnsweredActivations, "note", lambda self, step, z: step == 129, "label_party", "label_party/answered/"),
-        (Recorder, "end_part", lambda self, step: step == 60, "lab", "lab/capture"),
+        (Recorder, "end_part", lambda self, step: step == 60, "lab", "lab/"),  # or the next file, if its page has room
         (Guesses, "end_part", _of_lab, "lab", "lab/attacks/norm.parquet"),
         (Guesses, "merge", _of_lab, "lab", "lab/attacks/norm.parquet"),
         (NonlabelParty, "_write_results", _always, "bank", "bank/"),

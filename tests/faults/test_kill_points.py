@@ -18,7 +18,8 @@ from support.kill_points import RUN, Cell, cells
 from support.kills import require_same
 
 DRAWN = 12
-SEED = os.environ.get("CUTLAYER_KILL_POINTS_SEED", str(random.SystemRandom().randrange(10**6)))
+OF_ALL_WORKERS = os.environ.get("PYTEST_XDIST_TESTRUNUID")  # they must draw the same
+SEED = os.environ.get("CUTLAYER_KILL_POINTS_SEED") or OF_ALL_WORKERS or str(random.SystemRandom().randrange(10**6))
 RESUMING = [
     ("label_party", "before", "cutlayer.common.checkpoints:CheckpointStore.load"),
     ("label_party", "after", "cutlayer.label_party.exchange:Exchange.publish"),

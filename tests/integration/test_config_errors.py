@@ -85,7 +85,7 @@ PLUGINS: dict[str, tuple[dict[str, Any], str]] = {
     "defense": ({"label_party.defense": "marvel"}, "unknown defense 'marvel'; there are: .*marvell"),
     "defense_option": ({"label_party.defense": {"name": "iso", "sigma": 1}}, "'iso' has no option 'sigma'; it has:"),
     "option_type": ({"label_party.defense": {"name": "iso", "ratio": "x"}}, "'iso', option ratio"),
-    "attack": ({"nonlabel_parties.lab.attacks": ["spy"]}, "unknown attack 'spy'; there are: cosine, norm"),
+    "attack": ({"nonlabel_parties.lab.attacks": ["spy"]}, "unknown attack 'spy'; there are: clusters, cosine, "),
     "model": ({"nonlabel_parties.lab.bottom_model": "resnet"}, "unknown bottom model 'resnet'; there are: .*mlp"),
     "top_model": ({"label_party.top_model": "resnet"}, "unknown top model 'resnet'"),
     "own_model": ({"nonlabel_parties.lab.bottom_model": "no.such:Model"}, "cannot load 'no.such:Model'"),

@@ -17,7 +17,7 @@ from cutlayer.nonlabel_party.view import StepView
         ("norm", {"layer": "cut"}, "attack 'norm' has no option 'layer'; it has: layers"),
         ("cosine", {"layers": ["last"]}, "attack 'cosine', option layers.0: expected 'cut' or 'first'"),
         ("hint_norm", {"hints": 0}, "attack 'hint_norm': hints is a whole number from 1"),
-        ("history", {"rows": 0}, "attack 'history': rows is a whole number from 1"),
+        ("history", {"rows": 0}, "attack 'history': rows and max_mb are whole numbers from 1"),
         ("collections:Counter", {}, "expected a dataclass"),
     ],
 )

@@ -214,6 +214,19 @@ def test_history_remembers_no_more_rows_than_it_may() -> None:
     assert guess.row_ids == tuple(f"r{row}" for row in range(7))
 
 
+def test_history_of_a_wide_layer_remembers_as_many_rows_as_there_is_room_for() -> None:
+    width = 25_000  # five rows of 8 bytes a number in 1 MB
+    g_BD = torch.randn(BATCH, width, generator=torch.Generator().manual_seed(3))
+    attack = attacks.create("history", {"layers": ["cut"], "max_mb": 1})
+    known = {"r0": 1, f"r{BATCH - 1}": 0}  # one of them is not remembered
+    attack.observe(view(g_BD, known))
+    restored = attacks.create("history", {"layers": ["cut"], "max_mb": 1})
+    restored.restore(attack.state())
+    for one in (attack, restored):
+        (guess,) = one.infer()
+        assert guess.row_ids == ("r1", "r2", "r3", "r4")
+
+
 # Hints.
 
 
