@@ -15,8 +15,9 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 
-from cutlayer.common.config import LABEL_PARTY, TlsFiles
+from cutlayer.common.config import TlsFiles
 from cutlayer.common.errors import CertificateError
+from cutlayer.common.job import LABEL_PARTY
 
 _URI = re.compile(r"spiffe://([^/]+)/(?:label-party|nonlabel-party/([^/]+))")
 _RENEW = "get a new one with `cutlayer certs renew`"

@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.common.config import Job
 from cutlayer.common.errors import DataError
+from cutlayer.common.job import Job
 from cutlayer.common.randomness import permutation
 
 MIN_TRAIN_ROWS = 2

@@ -9,7 +9,7 @@ import time
 from cryptography import x509
 
 from cutlayer.common.certificates import Identity, identity_of, now, out_of_force
-from cutlayer.common.config import LABEL_PARTY
+from cutlayer.common.job import LABEL_PARTY
 from cutlayer.common.tls import OwnCertificate, host_of
 
 _TIMEOUT_S = 3.0

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from cutlayer.closing import leak_table
-from cutlayer.common.config import LABEL_PARTY, Choice
+from cutlayer.common.config import Choice
 from cutlayer.common.errors import UserError
 from cutlayer.common.files import write_json
+from cutlayer.common.job import LABEL_PARTY
 from cutlayer.common.schedule import Schedule
 from cutlayer.nonlabel_party.attacks import attacks
 from cutlayer.nonlabel_party.capture import Captured

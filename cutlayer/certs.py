@@ -27,10 +27,10 @@ from cutlayer.common.certificates import (
     out_of_force,
     read_certificate,
 )
-from cutlayer.common.config import LABEL_PARTY
 from cutlayer.common.errors import CertificateError, UserError
 from cutlayer.common.fields import JobName, PartyName
 from cutlayer.common.files import private_folder, write_atomically
+from cutlayer.common.job import LABEL_PARTY
 
 CA_DAYS = 3650
 DAYS = 365

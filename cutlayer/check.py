@@ -14,18 +14,12 @@ from torch import nn
 from cutlayer.common import run_files
 from cutlayer.common.alignment import OwnIds
 from cutlayer.common.certificates import Identity
-from cutlayer.common.config import (
-    LABEL_PARTY,
-    Choice,
-    LabelPartySection,
-    NonlabelPartySection,
-    PartySection,
-    RunFile,
-)
+from cutlayer.common.config import Choice, LabelPartySection, NonlabelPartySection, PartySection, RunFile
 from cutlayer.common.datasets import load_table
 from cutlayer.common.errors import AlignmentError, CertificateError, ConfigError, UserError
 from cutlayer.common.files import load_secret
 from cutlayer.common.id_secret import ID_SECRET_VARIABLE, environment_secret
+from cutlayer.common.job import LABEL_PARTY
 from cutlayer.common.labels import Labels, read_labels, require_classes
 from cutlayer.common.models import build_bottom, build_optimizer
 from cutlayer.common.process import print_error

@@ -9,8 +9,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cutlayer.common import run_files
 from cutlayer.common.certificates import Identity, identity_of, read_certificate
-from cutlayer.common.config import LABEL_PARTY, LabelPartySection, NonlabelPartySection, PartySection, TlsFiles
+from cutlayer.common.config import LabelPartySection, NonlabelPartySection, PartySection, TlsFiles
 from cutlayer.common.errors import CertificateError, ConfigError
+from cutlayer.common.job import LABEL_PARTY
 from cutlayer.common.tls import OwnCertificate, channel_credentials
 from cutlayer.common.tls_probe import examine
 

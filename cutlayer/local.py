@@ -14,10 +14,11 @@ from rich.console import Console
 
 from cutlayer.children import Child
 from cutlayer.common import run_files
-from cutlayer.common.config import LABEL_PARTY, Job, PartySection, RunFile
+from cutlayer.common.config import PartySection, RunFile
 from cutlayer.common.displays import make_display
 from cutlayer.common.errors import ConfigError, UserError
 from cutlayer.common.id_secret import ID_SECRET_VARIABLE, environment_secret
+from cutlayer.common.job import LABEL_PARTY, Job
 from cutlayer.common.process import INTERNAL_ERROR, print_error
 from cutlayer.common.progress import Display
 from cutlayer.common.run_state import RunState

@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cutlayer.common.config import LABEL_PARTY
 from cutlayer.common.errors import CutlayerError
 from cutlayer.common.files import write_json
+from cutlayer.common.job import LABEL_PARTY
 from cutlayer.scoring import Figures, Labels, attack_figures
 
 

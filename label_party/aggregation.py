@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cutlayer.common.config import LABEL_PARTY, CutLayer
+from cutlayer.common.job import LABEL_PARTY, CutLayer
 
 
 def aggregate(z_Bd: Sequence[Tensor], how: str) -> Tensor:

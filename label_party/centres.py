@@ -1,14 +1,14 @@
 """How near each row is to the centre of either class: what the mean and the median attack make of known centres.
 
 Han and Guan, "GAN-based Vertical Federated Learning for Label Protection", 2023, equations 8 and 9, on the gradients
-as they are observed. A row pulls the centre of its class towards itself, which would tell its label where the layer is
-wide, however little the others tell: its distance is stretched to that of a row from elsewhere (derived; exact in the
-mean for independent Gaussian rows). Shape suffixes: B rows of the batch, K rows of one class, d cut-layer width.
+as they are observed. A centre is pulled by the rows that it is the centre of, which tells their labels where the layer
+is wide, however little the others tell; and where a row is left out of its own centre, that tells its label the other
+way round. So the centres of either half of a batch are known for the other half: noise alone then tells nothing.
+Shape suffixes: B rows of the batch, K rows of one class, d cut-layer width.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -17,39 +17,42 @@ from torch import Tensor
 
 from cutlayer.common.scores import norms
 
-_MEAN_VARIANCE, _MEDIAN_VARIANCE = 1.0, math.pi / 2  # of the centre of K normal numbers, times K
 _MOST_NUMBERS = 1 << 14  # of a class that a median is taken of: a wide layer has the medians of fewer rows
+
+Centre = Callable[[Tensor], Tensor]  # g_Kd -> (d,)
 
 
 def mean_scores(g_Bd: Tensor, y_B: Tensor) -> Tensor | None:
-    """||g - mean_0|| - ||g - mean_1||, (B,), for labels 0 and 1; None where a class has fewer than two rows."""
-    return _scores(g_Bd, y_B, len(y_B), lambda g_Kd: g_Kd.mean(dim=0), _MEAN_VARIANCE)
+    """||g - mean_0|| - ||g - mean_1||, (B,), for labels 0 and 1, with the means of the other half of the rows.
+
+    Every other row of each class is in the same half. None where a class has fewer than two rows.
+    """
+    return _scores(g_Bd, y_B, lambda g_Kd: g_Kd.mean(dim=0))
 
 
 def median_scores(g_Bd: Tensor, y_B: Tensor) -> Tensor | None:
     """The same with the median of each coordinate, over at most 16384 / d evenly spaced rows of a class."""
-    return _scores(g_Bd, y_B, max(_MOST_NUMBERS // g_Bd.shape[1], 2), _median, _MEDIAN_VARIANCE)
+    return _scores(g_Bd, y_B, _median)
 
 
-def _scores(
-    g_Bd: Tensor, y_B: Tensor, most_rows: int, centre: Callable[[Tensor], Tensor], variance: float
-) -> Tensor | None:
+def _scores(g_Bd: Tensor, y_B: Tensor, centre: Centre) -> Tensor | None:
     largest = g_Bd.abs().amax()
     scaled_Bd = g_Bd / largest if largest > 0 else g_Bd  # squares of tiny gradients vanish
-    distances = []
-    for label in (0, 1):
-        own = (y_B == label).nonzero().squeeze(1)
-        if len(own) < 2:
-            return None
-        own = own[:: -(-len(own) // most_rows)]
-        distance_B = norms(scaled_Bd - centre(scaled_Bd[own]))
-        distance_B[own] *= math.sqrt((len(own) + variance) / (len(own) + variance - 2))
-        distances.append(distance_B)
-    score_B: Tensor = (distances[0] - distances[1]) * float(largest)
-    return score_B
+    classes = [(y_B == label).nonzero().squeeze(1) for label in (0, 1)]
+    if min(map(len, classes)) < 2:
+        return None
+    score_B = torch.empty(len(y_B), dtype=torch.float64)
+    for half in (0, 1):
+        rows = torch.cat([own[half::2] for own in classes])
+        half_Bd = scaled_Bd[rows]
+        from_0, from_1 = (norms(half_Bd - centre(scaled_Bd[own[1 - half :: 2]])) for own in classes)
+        score_B[rows] = from_0 - from_1
+    return score_B * float(largest)
 
 
 def _median(g_Kd: Tensor) -> Tensor:
-    middle = sorted({(len(g_Kd) - 1) // 2, len(g_Kd) // 2})
-    sorted_dK = np.partition(np.ascontiguousarray(g_Kd.T.numpy()), middle, axis=1)
+    most_rows = max(_MOST_NUMBERS // g_Kd.shape[1], 1)
+    taken_Kd = g_Kd[:: -(-len(g_Kd) // most_rows)]
+    middle = sorted({(len(taken_Kd) - 1) // 2, len(taken_Kd) // 2})
+    sorted_dK = np.partition(np.ascontiguousarray(taken_Kd.T.numpy()), middle, axis=1)
     return torch.from_numpy(sorted_dK[:, middle].mean(axis=1))

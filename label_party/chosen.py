@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from cutlayer.common.config import Choice, Job, LabelPartySection
+from cutlayer.common.config import Choice, LabelPartySection
 from cutlayer.common.errors import ConfigError, PluginError
+from cutlayer.common.job import Job
 from cutlayer.label_party.aggregation import aggregate_width
 from cutlayer.label_party.defenses import Defense, defenses
 from cutlayer.label_party.objectives import CrossEntropy, Objective, ObjectiveSetting

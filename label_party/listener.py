@@ -10,8 +10,9 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from cutlayer.common.channel import server_options
-from cutlayer.common.config import Job, LabelPartySection
+from cutlayer.common.config import LabelPartySection
 from cutlayer.common.errors import ConfigError
+from cutlayer.common.job import Job
 from cutlayer.common.tls import OwnCertificate, server_credentials
 from cutlayer.label_party.door import Door
 from cutlayer.label_party.server import LabelPartyServicer

@@ -8,8 +8,8 @@ from typing import cast
 import grpc
 
 from cutlayer.common.certificates import identity_in
-from cutlayer.common.config import LABEL_PARTY
 from cutlayer.common.errors import NotAllowedError
+from cutlayer.common.job import LABEL_PARTY
 
 Admission = Callable[[grpc.ServicerContext, str], None]
 

@@ -19,11 +19,12 @@ from cutlayer.common import run_files
 from cutlayer.common.alignment import OwnIds
 from cutlayer.common.certificates import Identity
 from cutlayer.common.checkpoints import CheckpointOwner, CheckpointStore
-from cutlayer.common.config import LABEL_PARTY, RunFile
+from cutlayer.common.config import RunFile
 from cutlayer.common.datasets import load_table
 from cutlayer.common.errors import AlignmentError, ConfigError, Interrupted, PeerError, RolledBack, is_lasting
 from cutlayer.common.fields import given_address
 from cutlayer.common.files import DirectoryLock, load_secret, private_folder, write_json
+from cutlayer.common.job import LABEL_PARTY
 from cutlayer.common.labels import Labels, read_labels, require_classes
 from cutlayer.common.metrics import served
 from cutlayer.common.models import save_model

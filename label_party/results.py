@@ -11,7 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from cutlayer import __version__
-from cutlayer.common.config import LABEL_PARTY, RunFile
+from cutlayer.common.config import RunFile
+from cutlayer.common.job import LABEL_PARTY
 from cutlayer.common.leakage import null_floor_over
 from cutlayer.common.process import peak_rss_bytes
 from cutlayer.common.schedule import Step

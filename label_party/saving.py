@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 
 from cutlayer.common.checkpoints import Checkpoint, CheckpointStore, Record, Tensors, below, prefixed
-from cutlayer.common.config import Checkpoints
 from cutlayer.common.errors import CheckpointError
+from cutlayer.common.job import Checkpoints
 from cutlayer.label_party.links import SavedLink
 from cutlayer.label_party.results import RunFigures
 from cutlayer.label_party.rows import PartyIds

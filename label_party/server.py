@@ -13,9 +13,9 @@ from functools import partial
 
 import grpc
 
-from cutlayer.common.config import Job
 from cutlayer.common.errors import FrameError, NotAllowedError
 from cutlayer.common.handshake import difference_of_releases
+from cutlayer.common.job import Job
 from cutlayer.common.job_keys import JobKeys
 from cutlayer.common.schedule import Schedule
 from cutlayer.common.session import (

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.common.checkpoints import Tensors, below, optimizer_tensors, prefixed, restore_optimizer
-from cutlayer.common.config import LABEL_PARTY, Job, LabelPartySection
+from cutlayer.common.config import LabelPartySection
 from cutlayer.common.errors import TrainingError
+from cutlayer.common.job import LABEL_PARTY, Job
 from cutlayer.common.models import build_bottom, build_optimizer
 from cutlayer.common.randomness import Noise, public_key, public_seed
 from cutlayer.common.schedule import Schedule, Step

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cutlayer.common.checkpoints import Checkpoint, CheckpointStore
-from cutlayer.common.config import Job
+from cutlayer.common.job import Job
 from cutlayer.common.process import end_requested, whole_step
 from cutlayer.common.schedule import Step
 from cutlayer.common.telemetry import Telemetry

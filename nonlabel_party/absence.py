@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from cutlayer.common.config import LABEL_PARTY
 from cutlayer.common.errors import PeerError
+from cutlayer.common.job import LABEL_PARTY
 from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.waiting import Wait
 

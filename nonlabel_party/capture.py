@@ -17,8 +17,8 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from cutlayer.common.config import Job
 from cutlayer.common.errors import UserError
+from cutlayer.common.job import Job
 from cutlayer.nonlabel_party.parts import part_paths
 from cutlayer.nonlabel_party.recorder import HEADER, PART_SUFFIX, ROWS, SCHEMA
 from cutlayer.nonlabel_party.view import CleanPositive, FirstLayer, StepView

@@ -8,8 +8,8 @@ from contextlib import suppress
 import grpc
 
 from cutlayer.common.channel import client_options
-from cutlayer.common.config import LABEL_PARTY
 from cutlayer.common.errors import CertificateError, PeerError
+from cutlayer.common.job import LABEL_PARTY
 from cutlayer.common.limits import Timeouts
 from cutlayer.common.tls import OwnCertificate, channel_credentials
 from cutlayer.common.tls_probe import examine

@@ -11,8 +11,9 @@ import numpy.typing as npt
 from torch import Tensor
 
 from cutlayer.common.checkpoints import Tensors, below, prefixed
-from cutlayer.common.config import Choice, GrantedKnowledge, Job
+from cutlayer.common.config import Choice
 from cutlayer.common.errors import PluginError, StorageError
+from cutlayer.common.job import GrantedKnowledge, Job
 from cutlayer.nonlabel_party.attacks import Attack, attacks
 from cutlayer.nonlabel_party.guesses import Guesses
 from cutlayer.nonlabel_party.recorder import Recorder

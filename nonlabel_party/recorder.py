@@ -19,8 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from torch import Tensor
 
-from cutlayer.common.config import Capture, Job
+from cutlayer.common.config import Capture
 from cutlayer.common.files import write_atomically
+from cutlayer.common.job import Job
 from cutlayer.nonlabel_party.parts import Parts, whole_file
 from cutlayer.nonlabel_party.view import StepView
 

@@ -11,8 +11,8 @@ import grpc
 
 from cutlayer.common import alignment
 from cutlayer.common.channel import ALIGN_CHUNK_BYTES
-from cutlayer.common.config import LABEL_PARTY
 from cutlayer.common.errors import PeerError
+from cutlayer.common.job import LABEL_PARTY
 from cutlayer.common.metrics import Metrics
 from cutlayer.common.wire import form_name
 from cutlayer.nonlabel_party.watchdog import Watchdog

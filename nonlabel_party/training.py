@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from cutlayer.common.checkpoints import Tensors, below, optimizer_tensors, prefixed, restore_optimizer
-from cutlayer.common.config import Job, NonlabelPartySection
+from cutlayer.common.config import NonlabelPartySection
 from cutlayer.common.errors import TrainingError
+from cutlayer.common.job import Job
 from cutlayer.common.models import build_bottom, build_optimizer
 from cutlayer.common.randomness import public_seed
 from cutlayer.common.schedule import Step

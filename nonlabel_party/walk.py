@@ -12,8 +12,8 @@ import numpy.typing as npt
 from torch import Tensor
 
 from cutlayer.common.checkpoints import Tensors, prefixed
-from cutlayer.common.config import Job
 from cutlayer.common.errors import FrameError
+from cutlayer.common.job import Job
 from cutlayer.common.schedule import Schedule, Step
 from cutlayer.common.tensors import to_matrices
 from cutlayer.nonlabel_party.answers import clean_positive

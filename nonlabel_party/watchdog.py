@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from cutlayer.common.config import LABEL_PARTY
+from cutlayer.common.job import LABEL_PARTY
 from cutlayer.common.waiting import Wait
 
 _LOOK_EVERY_S = 0.5

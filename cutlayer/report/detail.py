@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from sklearn.decomposition import PCA
 
+from cutlayer.report.course import course
 from cutlayer.report.figures import PALETTE, Array, Figure, Values, axis, level, line, log_axis, rounded, text, thinned
+from cutlayer.report.part_figures import part_figures
 from cutlayer.report.runs import Details, LeakSeries, Run, Samples
 
 _LINES_SHOWN = 6  # further ones can be switched on in the legend
@@ -40,7 +42,9 @@ def figures(run: Run, prefix: str, most_points: int) -> list[list[Figure]]:
         why = details.problems.get("samples", f"no gradients for {party} were kept")
         pairs.append([_norms(kept, kind, key, of, why) for kind in ("exact", "perturbed")])
         pairs.append(_projections(kept, key, of, why, most_points))
-    return [*pairs, _defense(run, details, prefix)]
+        if run.summary.get("objective") or (kept is not None and kept.parts):
+            pairs.append(part_figures(kept, key, of, why))
+    return [course(details, prefix), *pairs, _defense(run, details, prefix)]
 
 
 def _leak(details: Details, leaks: Sequence[LeakSeries], layer: str, prefix: str) -> Figure:

@@ -15,7 +15,7 @@ import yaml
 from plotly.offline import get_plotlyjs
 
 from cutlayer import __version__
-from cutlayer.common.config import LABEL_PARTY
+from cutlayer.common.job import LABEL_PARTY
 from cutlayer.report import detail
 from cutlayer.report.figures import Figure
 from cutlayer.report.overview import cards, leak_rows, number, plane, setting, table

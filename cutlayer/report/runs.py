@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from cutlayer.common.config import LABEL_PARTY
 from cutlayer.common.errors import UserError
+from cutlayer.common.job import LABEL_PARTY
 from cutlayer.scoring import Labels, StepLeak, leaks_in
 
 Summary = dict[str, Any]
@@ -139,12 +139,17 @@ class LeakSeries:
 
 @dataclass(frozen=True)
 class Samples:
-    """Gradients of some rows for one party: step (n,), label (n,), exact and perturbed gradient (n, d)."""
+    """Gradients of some rows for one party: step (n,), label (n,), exact and perturbed gradient (n, d).
+
+    Attributes:
+        parts: those that the exact gradient is the sum of, where there are several, (n, d) each.
+    """
 
     step_n: Array
     label_n: Array
     exact_nd: Array
     perturbed_nd: Array
+    parts: Mapping[str, Array] = field(default_factory=dict)
 
 
 class Details:
@@ -177,12 +182,7 @@ class Details:
             return {}
         try:
             found = load_file(file)
-            keys = ("step", "label", "exact", "perturbed")
-            return {
-                party: Samples(*(found[f"{party}/{key}"] for key in keys))
-                for party in self._run.parties
-                if f"{party}/step" in found
-            }
+            return {party: _samples(found, party) for party in self._run.parties if f"{party}/step" in found}
         except (OSError, SafetensorError, KeyError, ValueError):
             self.problems["samples"] = f"{file.name} is damaged"
             return {}
@@ -252,6 +252,14 @@ class Details:
         except (OSError, ValueError):
             self.problems[what] = f"{file.name} is damaged"
             return {}
+
+
+def _samples(found: Mapping[str, Array], party: str) -> Samples:
+    keys = ("step", "label", "exact", "perturbed")
+    own = {key.removeprefix(f"{party}/"): value for key, value in found.items() if key.startswith(f"{party}/")}
+    parts = {key: value for key, value in own.items() if key not in keys}
+    step_n, label_n, exact_nd, perturbed_nd = (own[key] for key in keys)
+    return Samples(step_n, label_n, exact_nd, perturbed_nd, parts)
 
 
 def _series(party: str, attack: str, layer: str, leaks: Mapping[int, StepLeak]) -> LeakSeries:

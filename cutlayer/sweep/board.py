@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cutlayer.common.config import LABEL_PARTY
+from cutlayer.common.job import LABEL_PARTY
 from cutlayer.common.progress import Level, Progress, Record, duration, message_text, progress_figures
 
 _REFRESH_S = 0.12

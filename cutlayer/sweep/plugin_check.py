@@ -14,10 +14,11 @@ from contextlib import redirect_stdout
 from functools import partial
 from typing import Any
 
-from cutlayer.common.config import LABEL_PARTY, RunFile
+from cutlayer.common.config import RunFile
 from cutlayer.common.datasets import datasets
 from cutlayer.common.errors import UserError
-from cutlayer.label_party.chosen import make_defense
+from cutlayer.common.job import LABEL_PARTY
+from cutlayer.label_party.chosen import require_settled
 from cutlayer.nonlabel_party.curiosity import make_attack
 
 
@@ -36,7 +37,7 @@ def problems(contents: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]
 def _plugins(run_file: RunFile) -> Iterator[tuple[str, Callable[[], object]]]:
     """Where a plugin is named, and what makes it."""
     job, label = run_file.job, run_file.label_section()
-    yield f"{LABEL_PARTY}.defense", partial(make_defense, job, label.defense)
+    yield f"{LABEL_PARTY}.defense", partial(require_settled, job, label.defense)
     yield f"{LABEL_PARTY}.data", partial(datasets.create, label.data.source, label.data.options)
     for party in job.parties:
         section, where = run_file.nonlabel_section(party), f"nonlabel_parties.{party}"

@@ -54,7 +54,7 @@ class Critic:
         self._descent = Descent(self.net, rate)
 
     def ascend(self, real_B1: Tensor, fake_B1: Tensor) -> float:
-        """Take a step up E[D(real)] - E[D(fake)] and clip the weights; its value before. None if that is not finite."""
+        """Take a step up E[D(real)] - E[D(fake)], clip the weights; its value before. If not finite, no step."""
         both = self.net(torch.cat([real_B1, fake_B1]))
         gap = both[: len(real_B1)].mean() - both[len(real_B1) :].mean()
         value = float(gap.detach())

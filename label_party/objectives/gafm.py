@@ -104,8 +104,8 @@ class Gafm(Objective):
         found = {}
         if self.shows_labels:
             found["labels"] = (
-                "gafm without randomised response: each row's gradient has a part that its true label decides, so "
-                "every row counts as sent exactly"
+                "gafm without randomised response, or with losses: ce: a row's gradient tells its label to a party "
+                "that knows the row's activations, so every row counts as sent exactly"
             )
         if self._balance.found and self._balance.settled:
             found["gamma"] = (
@@ -193,7 +193,8 @@ class Gafm(Objective):
         gap, loss_gan, loss_ce = losses
         self._last = {"loss_d": gap, "loss_gan": loss_gan, "loss_ce": loss_ce, "gamma": gamma}
         self._last |= centre_cosine(gan_Bd, ce_Bd, y_B)
-        return Learned(gap + gamma * loss_ce, torch.stack(list(parts.values())).sum(dim=0), parts)
+        loss = sum({"gan": gap, "ce": gamma * loss_ce}[name] for name in parts)
+        return Learned(loss, torch.stack(list(parts.values())).sum(dim=0), parts)
 
 
 def unit(g_Bd: Tensor) -> Tensor:

@@ -117,6 +117,7 @@ def test_P01_parties_that_are_killed_go_on_with_the_same_bits(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_example_with_three_parties(tmp_path: Path) -> None:
     done = cutlayer("run", ROOT / "examples" / "gafm_three_parties.yaml", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,7 +20,7 @@ from support.runs import Run
 from support.scripted import ScriptedClient, label_party
 
 from cutlayer.common import errors
-from cutlayer.common.config import GrantedKnowledge, Job
+from cutlayer.common.job import GrantedKnowledge, Job
 from cutlayer.label_party.server import LabelPartyServicer
 from cutlayer.label_party.training import LabelTraining, StepResult
 from cutlayer.label_party.walk import Walk
@@ -101,7 +101,7 @@ def masked(wire: Wire) -> Wire:
 
 
 @pytest.mark.parametrize(
-    "defense", [{"name": "none"}, {"name": "iso"}, {"name": "max_norm"}, {"name": "marvell"}], ids=lambda d: d["name"]
+    "defense", [{"name": name} for name in ("none", "iso", "max_norm", "marvell", "gafm")], ids=lambda d: d["name"]
 )
 def test_P15_a_real_defense_shows_in_the_gradients_alone(folders: Iterator[Path], defense: Run) -> None:
     wires = [converse(next(folders), labels, defense=defense) for labels in (HALF, RARE)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutlayer.common.config import LABEL_PARTY
+from cutlayer.common.job import LABEL_PARTY
 from support.forked import Fault
 from support.kills import run_to_kill
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ def write_results(
     bound: float | None = None,
     attack: str = "norm",
     changes: dict[str, Any] | None = None,
+    parts: bool = False,
 ) -> Path:
     """A finished run in `folder`, with made-up gradients and guesses of one party, `lab`."""
     own = {"job.epochs": EPOCHS, "job.batch_size": BATCH, "label_party.defense": defense}
@@ -39,7 +41,12 @@ def write_results(
     write_json(folder / "run.json", run_record(run_file))
     write_json(folder / "summary.json", summary(run_file, utility, leak, bound, attack))
     write_json(folder / "state.json", {"job": run_file.job.digest().hex(), "finished": True})
-    _write_private(folder, schedule, attack)
+    records = [
+        {"step": 10 * epoch, "epoch": epoch, "test_auc": utility, f"leak_{attack}_pooled_flipped": leak}
+        for epoch in range(1, EPOCHS + 1)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    _write_private(folder, schedule, attack, parts=parts)
     return folder
 
 
@@ -60,7 +67,7 @@ def summary(run_file: RunFile, utility: float | None, leak: float | None, bound:
     }
 
 
-def _write_private(folder: Path, schedule: Schedule, attack: str) -> None:
+def _write_private(folder: Path, schedule: Schedule, attack: str, *, parts: bool) -> None:
     generator = torch.Generator().manual_seed(1)
     y_N = (torch.arange(ROWS) % 3 == 0).long()
     samples, audit, guesses = Samples(schedule, 8, 1), [], []
@@ -70,7 +77,8 @@ def _write_private(folder: Path, schedule: Schedule, attack: str) -> None:
             continue
         y_B = y_N[step.rows]
         g_Bd = torch.randn(len(step.rows), WIDTH, generator=generator) + y_B[:, None]
-        samples.add(step, "lab", y_B, g_Bd, g_Bd + 1, {"sum_kl": 0.04})
+        made_of = {"gan": g_Bd - 2 * y_B[:, None], "ce": 2.0 * y_B[:, None].expand_as(g_Bd)} if parts else {}
+        samples.add(step, "lab", y_B, {"exact": g_Bd, "perturbed": g_Bd + 1, **made_of}, {"sum_kl": 0.04})
         audit.append((number, step.epoch, "lab", attack, 0.7, 0.66))
         for layer in ("cut", "first"):
             guesses += [(number, layer, str(row), float(g_Bd[place].norm())) for place, row in enumerate(step.rows)]

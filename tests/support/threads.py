@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cutlayer.common import run_files
-from cutlayer.common.config import LABEL_PARTY
+from cutlayer.common.job import LABEL_PARTY
 from cutlayer.common.models import build
 from cutlayer.label_party.process import LabelParty
 from cutlayer.label_party.training import LabelTraining

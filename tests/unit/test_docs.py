@@ -11,17 +11,9 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from cutlayer.common.config import (
-    Capture,
-    CutLayer,
-    GrantedKnowledge,
-    Job,
-    LabelPartySection,
-    NonlabelPartySection,
-    Optimizer,
-    RunFile,
-)
+from cutlayer.common.config import Capture, LabelPartySection, NonlabelPartySection, Optimizer, RunFile
 from cutlayer.common.datasets import datasets
+from cutlayer.common.job import CutLayer, GrantedKnowledge, Job
 from cutlayer.common.limits import Timeouts
 from cutlayer.common.models import bottom_models, top_models
 from cutlayer.common.registry import Registry

@@ -71,14 +71,18 @@ def test_the_figures_are_means_over_the_seeds(tmp_path: Path) -> None:
 
 
 def test_a_study_leaves_out_what_has_no_data(tmp_path: Path) -> None:
-    shutil.copytree(STUDY, tmp_path / "marvell", ignore=shutil.ignore_patterns("data", "__pycache__"))
+    shutil.copytree(STUDY.parent, tmp_path / "reproduce", ignore=shutil.ignore_patterns("data", "__pycache__"))
     command = tmp_path / "bin" / "cutlayer"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m cutlayer.cli "$@"\n')
     command.chmod(0o755)
     environment = os.environ | {"PATH": f"{command.parent}:{os.environ['PATH']}", "OUT": str(tmp_path / "out")}
     done = subprocess.run(
-        [tmp_path / "marvell/study", "default_credit"], env=environment, capture_output=True, text=True, timeout=100
+        [tmp_path / "reproduce/marvell/study", "default_credit"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
     assert done.returncode == 0
     assert "bank.csv does not exist" in done.stderr

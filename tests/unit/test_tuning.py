@@ -10,12 +10,13 @@ from support.runs import BREAST_CANCER, changed, with_parties, write
 
 from cutlayer.check import check
 from cutlayer.common import run_files
-from cutlayer.common.config import Job
 from cutlayer.common.errors import ConfigError, UserError
+from cutlayer.common.job import Job
 from cutlayer.common.schedule import Schedule
 from cutlayer.label_party.process import LabelParty
 from cutlayer.searched import search_of
 from cutlayer.sweep.plan import planned
+from cutlayer.sweep.plugin_check import problems
 from cutlayer.tuning import Point, best
 
 OPEN = changed(BREAST_CANCER, {"label_party.top_model": None, "label_party.defense": {"name": "gafm", "delta": "auto"}})
@@ -78,6 +79,15 @@ def test_runs_of_a_search_share_what_is_common(tmp_path: Path) -> None:
     assert [run.run_file.label_section().defense.options["delta"] for run in runs] == [0.1, 0.2]
     assert all(run.run_file.job.row_fraction == 0.25 for run in runs)
     assert all(run.run_file.label_section().samples == 0 for run in runs)
+
+
+def test_a_sweep_wants_a_value(tmp_path: Path) -> None:
+    file = write(tmp_path, OPEN)
+    (run,) = planned(file, file.name, {"job.seed": [0]})
+    ((_, problem),) = problems({run.name: run.content})
+    assert "delta: auto" in problem
+    (run,) = planned(file, file.name, {"label_party.defense.delta": [0.1]})
+    assert problems({run.name: run.content}) == []
 
 
 def test_a_label_party_on_its_own_host_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,10 +9,11 @@ import json
 import sys
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean, pstdev
 from typing import Any
 
-from pyarrow import parquet
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tables import Row, print_tables, spread  # noqa: E402
 
 # What a column of the table shows: attack and layer of the audit or of the party, and which figure of the run.
 LEAKS = [("norm", "cut"), ("norm", "first"), ("cosine", "cut"), ("cosine", "first")]
@@ -21,16 +22,9 @@ HEADER = [
     *("history", "p95 by chance", "bound of a step", "of the run"),
 ]
 
-Row = dict[str, Any]
 
-
-def main(folders: list[str]) -> None:
-    """Print a table for each sweep."""
-    for folder in folders:
-        rows = parquet.read_table(Path(folder) / "results.parquet").to_pylist()
-        print(f"\n{Path(folder).name}\n\n| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
-        for defense, of_defense in _by(rows, "defense", "defense_options").items():
-            print(f"| `{_named(*defense)}` | {' | '.join(_cells(of_defense))} |")
+def _defenses(rows: list[Row]) -> dict[str, list[Row]]:
+    return {_named(*defense): found for defense, found in _by(rows, "defense", "defense_options").items()}
 
 
 def _by(rows: list[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
@@ -51,21 +45,13 @@ def _cells(rows: list[Row]) -> list[str]:
     history = [row["leak_final"] for row in party if (row["attack"], row["layer"]) == ("history", "cut")]
     return [
         str(len(runs)),
-        _spread([run["test_auc"] for run in runs]),
-        *(f"{_spread([r['leak_mean'] for r in found])}; {_spread([r['leak_p95'] for r in found])}" for found in leaks),
-        _spread(history),
-        _spread([row["leak_null_floor"] for row in leaks[0]]),
-        *(_spread([run[f"bound_{of}_leak_auc"] for run in runs]) for of in ("per_step", "whole_run")),
+        spread([run["test_auc"] for run in runs]),
+        *(f"{spread([r['leak_mean'] for r in found])}; {spread([r['leak_p95'] for r in found])}" for found in leaks),
+        spread(history),
+        spread([row["leak_null_floor"] for row in leaks[0]]),
+        *(spread([run[f"bound_{of}_leak_auc"] for run in runs]) for of in ("per_step", "whole_run")),
     ]
 
 
-def _spread(values: list[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return "-"
-    spread = f" ±{pstdev(known):.3f}" if len(known) > 1 and pstdev(known) >= 0.0005 else ""
-    return f"{mean(known):.3f}{spread}"
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print_tables(sys.argv[1:], HEADER, _defenses, _cells)

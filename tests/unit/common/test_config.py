@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from support.runs import BREAST_CANCER, Run, changed, write
 
-from cutlayer.common.config import LABEL_PARTY, RunFile
+from cutlayer.common.config import RunFile
 from cutlayer.common.errors import ConfigError
+from cutlayer.common.job import LABEL_PARTY
 from cutlayer.common.run_files import load
 
 

@@ -41,7 +41,8 @@ TOPS = [Choice(name="mlp"), Choice(name="mlp", hidden=[4, 4], dropout=0.1), Choi
 
 
 def test_an_mlp_may_end_in_a_sigmoid() -> None:
-    plain, squashed = (build_bottom(Choice(name="mlp", output=how), InputSpec(4), 3, 1) for how in ("linear", "sigmoid"))
+    plain = build_bottom(Choice(name="mlp"), InputSpec(4), 3, seed=1)
+    squashed = build_bottom(Choice(name="mlp", output="sigmoid"), InputSpec(4), 3, seed=1)
     x_BF = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
     assert torch.equal(squashed(x_BF), plain(x_BF).sigmoid())
 

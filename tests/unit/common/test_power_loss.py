@@ -16,9 +16,10 @@ from support.power_loss import Recorder, State, materialise, record
 from torch import Tensor
 
 from cutlayer.common.checkpoints import CheckpointOwner, CheckpointStore
-from cutlayer.common.config import Capture, CutLayer, Job
+from cutlayer.common.config import Capture
 from cutlayer.common.displays import PlainDisplay
 from cutlayer.common.files import load_secret, write_atomically
+from cutlayer.common.job import CutLayer, Job
 from cutlayer.common.run_state import RunState
 from cutlayer.common.telemetry import Telemetry
 from cutlayer.label_party.answered import AnsweredActivations

@@ -20,7 +20,7 @@ G_BD, Y_B = torch.arange(12.0).reshape(4, 3), torch.tensor([0, 1, 0, 1])
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("marvel", {}, "unknown defense 'marvel'; there are: iso, marvell, max_norm, none"),
+        ("marvel", {}, "unknown defense 'marvel'; there are: gafm, iso, marvell, max_norm, none"),
         ("none", {"t": 1}, "defense 'none' has no option 't'; it has: none"),
         ("max_norm", {"scale": 1}, "defense 'max_norm' has no option 'scale'; it has: none"),
         ("iso", {"sigma": 1}, "defense 'iso' has no option 'sigma'; it has: ratio, t"),

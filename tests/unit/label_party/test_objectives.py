@@ -6,7 +6,8 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
-from cutlayer.common.config import Choice, CutLayer
+from cutlayer.common.config import Choice
+from cutlayer.common.job import CutLayer
 from cutlayer.common.randomness import Noise
 from cutlayer.label_party.aggregation import aggregate, aggregate_width
 from cutlayer.label_party.objectives import CrossEntropy, ObjectiveSetting, utility_figures

@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from cutlayer.common.config import Job, LabelPartySection
+from cutlayer.common.config import LabelPartySection
+from cutlayer.common.job import Job
 from cutlayer.common.leakage import auc_bound
 from cutlayer.common.randomness import Noise
 from cutlayer.common.schedule import Schedule

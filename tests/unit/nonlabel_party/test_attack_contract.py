@@ -18,7 +18,8 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from cutlayer.common.config import Choice, GrantedKnowledge
+from cutlayer.common.config import Choice
+from cutlayer.common.job import GrantedKnowledge
 from cutlayer.common.leakage import leak_auc
 from cutlayer.common.models import build_bottom
 from cutlayer.common.tables import InputSpec

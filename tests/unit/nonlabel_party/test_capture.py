@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from cutlayer.common.config import Capture, Choice, Job, NonlabelPartySection
+from cutlayer.common.config import Capture, Choice, NonlabelPartySection
 from cutlayer.common.errors import UserError
+from cutlayer.common.job import Job
 from cutlayer.common.models import build_bottom
 from cutlayer.common.tables import InputSpec
 from cutlayer.nonlabel_party.capture import Captured

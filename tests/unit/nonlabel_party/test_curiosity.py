@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from cutlayer.common.config import Choice, Job
+from cutlayer.common.config import Choice
 from cutlayer.common.errors import PluginError
+from cutlayer.common.job import Job
 from cutlayer.nonlabel_party.curiosity import FINAL, Curiosity, make_attack
 from cutlayer.nonlabel_party.watchdog import Watchdog
 from cutlayer.plugins import Attack, LabelGuess, StepView

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 import pytest
 import yaml
@@ -18,7 +19,8 @@ from cutlayer.common.errors import UserError
 from cutlayer.common.files import write_json
 from cutlayer.report import report
 from cutlayer.report.page import render
-from cutlayer.report.runs import Runs
+from cutlayer.report.part_figures import part_figures
+from cutlayer.report.runs import Runs, Samples
 
 
 def page(*folders: Path) -> str:
@@ -42,6 +44,7 @@ def test_figures_are_what_plotly_knows(tmp_path: Path) -> None:
     assert sorted(found) == [
         "plane",
         *("run0-0-norms-exact", "run0-0-norms-perturbed", "run0-0-projection-exact", "run0-0-projection-perturbed"),
+        *("run0-course-flipped", "run0-course-utility"),
         *("run0-divergence", "run0-leak-cut", "run0-leak-first", "run0-power"),
     ]
     for figure in found.values():
@@ -58,6 +61,54 @@ def test_every_figure_is_there_once(tmp_path: Path) -> None:
     html = page(write_results(tmp_path / "run"))
     assert sorted(re.findall(r'data-figure="([^"]+)"', html)) == sorted(figures(html))
     assert "Not here" not in words(html)
+
+
+def test_curves_over_the_epochs(tmp_path: Path) -> None:
+    found = figures(page(write_results(tmp_path / "run", utility=0.9, leak=0.7)))
+    (auc,), (norm,) = (found[f"run0-course-{name}"]["data"] for name in ("utility", "flipped"))
+    assert (auc["name"], auc["x"], auc["y"]) == ("test AUC", [1, 2, 3], [0.9] * 3)
+    assert (norm["name"], norm["y"]) == ("norm", [0.7] * 3)
+
+
+def test_parts_of_the_gradient_that_cancel(tmp_path: Path) -> None:
+    """In `gan` class 1 lies 1 below class 0 in each of 4 coordinates, in `ce` 2 above, so in both together 1 above."""
+    html = page(write_results(tmp_path / "run", parts=True))
+    found = figures(html)
+    centres = {trace["name"]: trace["y"] for trace in found["run0-0-parts-centres"]["data"]}
+    assert centres["ce"] == [4.0] * 8
+    assert centres["both"] == pytest.approx([gan + 4 for gan in centres["gan"]], abs=0.01)
+    assert sum(centres["gan"]) / 8 == pytest.approx(-2, abs=0.5)
+    assert "In 8 of 8 batches the class centres of gan point the other way" in html
+    for box in found["run0-0-parts-classes"]["data"]:
+        assert box["x"] == ["gan", "ce", "both"]
+        assert all(box[one] <= box[other] for one, other in (("q1", "median"), ("median", "q3")))
+        go.Figure({"data": [box]})
+
+
+@pytest.mark.parametrize("ce", [0.0, np.nan, 1e-300])
+def test_parts_without_class_centres_apart_are_named(ce: float) -> None:
+    label_n, gan_nd = np.array([0, 1, 0, 1]), np.eye(4)
+    parts = {"gan": gan_nd, "ce": np.full((4, 4), ce)}
+    shown = part_figures(Samples(np.array([1, 1, 2, 2]), label_n, gan_nd, gan_nd, parts), "key", "", "")
+    assert [figure.missing for figure in shown] == ["in no kept batch do the class centres of ce lie apart"] * 2
+
+
+def test_batches_of_one_class_are_left_out_of_the_figure_of_parts() -> None:
+    label_n, gan_nd = np.array([0, 0, 0, 1]), np.array([[1.0], [2.0], [5.0], [4.0]])
+    kept = Samples(np.array([1, 1, 2, 2]), label_n, gan_nd, gan_nd, {"gan": gan_nd, "ce": -gan_nd})
+    classes, centres = part_figures(kept, "key", "", "")
+    assert "In 1 of 1 batches" in classes.caption
+    assert {trace["name"]: (trace["x"], trace["y"]) for trace in centres.traces}["gan"] == ([2], [-1])
+
+
+def test_parts_that_a_run_should_have_kept_are_named(tmp_path: Path) -> None:
+    folder = write_results(tmp_path / "run")
+    summary = json.loads((folder / "summary.json").read_text()) | {"objective": {"name": "gafm"}}
+    write_json(folder / "summary.json", summary)
+    html = page(folder)
+    assert "the samples hold no parts of the gradient" in html
+    (folder / "metrics.jsonl").unlink()
+    assert "metrics.jsonl is missing or damaged" in page(folder)
 
 
 def test_leak_lines_have_the_true_figures(tmp_path: Path) -> None:
