@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import torch
 import yaml
-from pydantic import ValidationError
 from rich.console import Console
 
 from cutlayer.closing import leak_table
@@ -55,7 +55,7 @@ def run_attacks(folders: Sequence[Path], wanted: Sequence[str] | None, labels: P
             _note(captured, folder, console)
             attack_capture(captured, chosen, place / name, console.print)
             if (file := files[folder]) is not None:
-                found |= measure(captured, place / name, file)
+                found |= measure(captured, place / name, file, console.print)
         if out is not None and found:
             write_json(out / "attacks.json", found)
     if found:
@@ -74,9 +74,11 @@ def parse_attack(text: str) -> Choice:
     options = [part for part in parts if "=" in part]
     name = ":".join(part for part in parts if "=" not in part)
     try:
+        if not all(name.split(":")):
+            raise ValueError("a part of the name is empty")
         values = {key: yaml.safe_load(value) for key, _, value in (option.partition("=") for option in options)}
         return Choice(name=name, **values)
-    except (yaml.YAMLError, ValidationError, TypeError) as error:
+    except (yaml.YAMLError, ValueError, TypeError) as error:
         raise UserError(f"--attack {text}: expected NAME or NAME:option=value, such as hint_cosine:hints=3") from error
 
 
@@ -101,11 +103,11 @@ def attack_capture(captured: Captured, chosen: Sequence[Choice] | None, folder: 
         torch.set_num_threads(before)
 
 
-def measure(captured: Captured, folder: Path, labels: Path) -> Leaks:
-    """The leak figures of the guesses in `folder`/attacks.
+def measure(captured: Captured, folder: Path, labels: Path, say: Callable[[str], None]) -> Leaks:
+    """The leak figures of the guesses in `folder`/attacks; `say` is told where rows have no label.
 
     Raises:
-        UserError: the labels cannot be read, or are not of two classes.
+        UserError: the labels cannot be read, are not of two classes, or of other rows.
     """
     if captured.job.task != "binary":
         raise UserError(f"guesses of task {captured.job.task} have no leak AUC; give --out DIR, and no --labels")
@@ -117,6 +119,11 @@ def measure(captured: Captured, folder: Path, labels: Path) -> Leaks:
         raise UserError(
             f"{labels}: expected a label party's labels.parquet with columns row_id and label: {error}"
         ) from error
+    known = int((truth.of(pa.array(captured.row_ids, pa.string())) >= 0).sum())
+    if not known:
+        raise UserError(f"{labels}: has the label of no row of this capture; give that of the same run")
+    if known < len(captured.row_ids):
+        say(f"{labels}: has the labels of {known:,} of {len(captured.row_ids):,} rows; the others are not measured")
     return attack_figures(sorted((folder / "attacks").glob("*.parquet")), truth, schedule.steps_per_epoch)
 
 

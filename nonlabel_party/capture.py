@@ -65,6 +65,8 @@ class Captured:
 
     @classmethod
     def _read(cls, folder: Path, header: Mapping[str, Any]) -> Captured:
+        if not isinstance(header, dict):
+            raise ValueError(f"{HEADER} is damaged")
         if header["schema"] != SCHEMA:
             raise ValueError(f"its schema is {header['schema']}, expected {SCHEMA}")
         with pa.memory_map(str(folder / ROWS)) as file, pa.ipc.open_file(file) as reader:
@@ -72,6 +74,10 @@ class Captured:
             row_ids = np.array(table["row_id"].to_pylist(), dtype=object)
             x = table["x"].combine_chunks().flatten() if "x" in table.column_names else pa.array([], pa.float32())
             x_NF = _tensor(x, len(row_ids))
+        parts = part_paths(folder, PART_SUFFIX)
+        steps = sum(map(_steps_in, parts))
+        if not steps or header.get("steps", steps) != steps:
+            raise ValueError(f"it has {steps} steps in its part-*{PART_SUFFIX} files; some were lost, or none recorded")
         return cls(
             job=Job.model_validate(header["job"]),
             party=header["party"],
@@ -82,7 +88,7 @@ class Captured:
             threads=header["threads"],
             last_step=header["last_step"],
             full_at=header["full_at"],
-            parts=tuple(part_paths(folder, PART_SUFFIX)),
+            parts=tuple(parts),
         )
 
     def views(self) -> Iterator[StepView]:
@@ -108,6 +114,15 @@ class Captured:
             known_labels=self.known_labels,
             first=_first(batch, count) if self.first_layer else None,
         )
+
+
+def _steps_in(part: Path) -> int:
+    try:
+        with pa.memory_map(str(part)) as file, pa.ipc.open_file(file) as reader:
+            steps: int = reader.num_record_batches
+            return steps
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"{part.name} is damaged: {error}") from error
 
 
 def _first(batch: pa.RecordBatch, count: int) -> FirstLayer:

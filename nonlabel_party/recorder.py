@@ -60,7 +60,7 @@ class Recorder:
         self._warn = warn
         self._parts = Parts(folder, PART_SUFFIX, lambda file: pa.ipc.new_file(file, STEP_SCHEMA), folder)
         self._header = {"schema": SCHEMA, "job": job.model_dump(mode="json"), "party": party, "threads": threads}
-        self._bytes = 0
+        self._bytes = self._steps = 0
         self._full_at: int | None = None
         self._row_of: dict[str, int] = {}
 
@@ -97,6 +97,7 @@ class Recorder:
             return
         self._parts.write(pa.Table.from_batches([batch]))
         self._bytes += size
+        self._steps += 1
 
     def end_part(self, step: int) -> None:
         """All up to `step` is safe on the disk when this returns."""
@@ -106,7 +107,8 @@ class Recorder:
         """Forget what was recorded after `step`, which is one that ended a part, or 0."""
         self._parts.go_back(step)
         self._full_at = self._full_by(step)
-        self._bytes = sum(map(_size, self._parts.paths()))
+        sizes = [size for part in self._parts.paths() for size in _sizes(part)]
+        self._bytes, self._steps = sum(sizes), len(sizes)
 
     def finish(self, step: int) -> None:
         """`step` was the last one."""
@@ -140,6 +142,8 @@ class Recorder:
 
     def _write_header(self, last_step: int | None) -> None:
         state = {"finished": last_step is not None, "last_step": last_step, "full_at": self._full_at}
+        if last_step is not None:
+            state["steps"] = self._steps
         header = json.dumps(self._header | state, indent=2, allow_nan=False)
         write_atomically(self._folder / HEADER, header + "\n", 0o600)
 
@@ -152,8 +156,8 @@ def _one(value: Any, kind: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array([0, len(flat)], pa.int32()), pa.array(flat), type=kind)
 
 
-def _size(part: Path) -> int:
-    """Bytes of the steps in a part, without those of the file itself."""
+def _sizes(part: Path) -> list[int]:
+    """Bytes of each step in a part, without those of the file itself."""
     with pa.memory_map(str(part)) as file, pa.ipc.open_file(file) as reader:
         batches = map(reader.get_batch, range(reader.num_record_batches))
-        return sum(map(pa.ipc.get_record_batch_size, batches))
+        return list(map(pa.ipc.get_record_batch_size, batches))

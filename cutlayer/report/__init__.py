@@ -32,7 +32,8 @@ def report(folders: Sequence[Path], out: Path | None = None) -> None:
     try:
         write_atomically(out, page, _PRIVATE)
     except OSError as error:
-        raise UserError(f"--out {out}: cannot be written: {error.strerror}") from error
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        raise UserError(f"--out {out}: cannot be written: {cause.strerror}") from error
     runs = "1 run" if len(found.runs) == 1 else f"{len(found.runs)} runs"
     print(f"{out}: {runs}, {human_bytes(len(page.encode()))}; it tells labels, so it is for the label party alone")
     for name, reason in found.unfinished.items():

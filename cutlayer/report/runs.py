@@ -213,7 +213,7 @@ class Details:
         label = self._run.config.get("label_party") or {}
         if label.get("samples") == 0:
             return "the run file says label_party.samples: 0, so nothing was kept for it"
-        return "the label party kept nothing for it"
+        return "the label party's file for it is not here"
 
     def _audit_columns(self) -> dict[str, Array]:
         return self._table(self._own / "audit.parquet", "audit", "the label party's audit.parquet is not here")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.runs import BREAST_CANCER, changed, cutlayer, summary, write
@@ -112,6 +113,7 @@ def test_what_adds_up_over_the_epochs_stays_below_the_bound_of_the_run(run: Done
         (["nrm"], None, "new", "unknown attack 'nrm'"),
         (["norm:layers=[last]"], None, "new", "option layers.0: expected 'cut' or 'first'"),
         (["norm:layers=[cut"], None, "new", "expected NAME or NAME:option=value"),
+        (["norm:"], None, "new", "expected NAME or NAME:option=value"),
         (None, "no.parquet", None, "no.parquet: expected a label party's labels.parquet"),
     ],
 )
@@ -125,6 +127,19 @@ def test_what_cannot_be_done_is_said(
     shutil.copytree(run.capture, moved)
     with pytest.raises(UserError, match=re.escape(message)):
         run_attacks([moved], wanted, tmp_path / labels if labels else None, tmp_path / out if out else None)
+
+
+def test_labels_of_other_rows_are_refused_and_missing_ones_are_told_of(
+    run: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = pq.read_table(run.out / "label_party" / "labels.parquet")
+    pq.write_table(labels.slice(0, 300), tmp_path / "some.parquet")
+    run_attacks([run.capture], ["norm"], tmp_path / "some.parquet", None)
+    assert "has the labels of 300 of 569 rows; the others are not measured" in " ".join(capsys.readouterr().out.split())
+    others = pa.table({"row_id": [f"other-{row}" for row in range(300)], "label": labels["label"].slice(0, 300)})
+    pq.write_table(others, tmp_path / "others.parquet")
+    with pytest.raises(UserError, match=r"others.parquet: has the label of no row of this capture"):
+        run_attacks([run.capture], ["norm"], tmp_path / "others.parquet", None)
 
 
 def test_what_is_no_capture_is_said(tmp_path: Path) -> None:

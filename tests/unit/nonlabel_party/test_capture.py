@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -165,6 +167,32 @@ def test_what_is_no_capture_is_refused(tmp_path: Path) -> None:
     header = json.loads((tmp_path / "capture.json").read_text())
     (tmp_path / "capture.json").write_text(json.dumps(header | {"schema": 99}))
     with pytest.raises(UserError, match="cannot be read: its schema is 99, expected 1"):
+        Captured.open(tmp_path)
+
+
+def cut_short(part: Path) -> None:
+    part.write_bytes(part.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (Path.unlink, "it has 3 steps in its part-"),
+        (cut_short, "part-000000004.arrow is damaged"),
+        (lambda part: part.write_bytes(b""), "part-000000004.arrow is damaged"),
+        (lambda part: part.with_name("capture.json").write_text("[]"), "capture.json is damaged"),
+    ],
+    ids=["part missing", "part cut short", "empty part", "another header"],
+)
+def test_a_damaged_capture_is_refused(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:
+    made = recorder(tmp_path)
+    for step in range(1, 8):
+        made.add(view(step))
+        if step == 3:
+            made.end_part(step)
+    made.finish(7)
+    damage(max(tmp_path.glob("part-*.arrow")))
+    with pytest.raises(UserError, match=re.escape(f"{tmp_path}: this capture cannot be read: {message}")):
         Captured.open(tmp_path)
 
 

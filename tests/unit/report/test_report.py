@@ -179,8 +179,8 @@ def test_names_in_figures_are_no_html(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("removed", "figure", "reason"),
     [
-        ("label_party/samples.safetensors", "run0-0-norms-exact", "the label party kept nothing for it"),
-        ("label_party/defense.parquet", "run0-power", "the label party kept nothing for it"),
+        ("label_party/samples.safetensors", "run0-0-norms-exact", "the label party&#39;s file for it is not here"),
+        ("label_party/defense.parquet", "run0-power", "the label party&#39;s file for it is not here"),
         ("lab", "run0-leak-first", "no party ran an attack on a binary task, or its folder is not here"),
         ("label_party", "run0-0-projection-exact", "the label party&#39;s folder is not here"),
     ],
@@ -253,5 +253,5 @@ def test_folders_without_a_run(tmp_path: Path) -> None:
 
 def test_page_that_cannot_be_written(tmp_path: Path) -> None:
     folder = write_results(tmp_path / "run")
-    with pytest.raises(UserError, match="--out .*: cannot be written"):
+    with pytest.raises(UserError, match="--out .*: cannot be written: No such file or directory"):
         report([folder], tmp_path / "missing" / "page.html")
