@@ -96,7 +96,7 @@ class Captured:
         for part in self.parts:
             with pa.memory_map(str(part)) as file, pa.ipc.open_file(file) as reader:
                 for number in range(reader.num_record_batches):
-                    yield self._view(reader.get_batch(number))
+                    yield self._view(_whole(reader, number, part))
 
     def _view(self, batch: pa.RecordBatch) -> StepView:
         rows = batch["rows"].flatten().to_numpy()
@@ -123,6 +123,16 @@ def _steps_in(part: Path) -> int:
             return steps
     except (OSError, pa.ArrowException) as error:
         raise ValueError(f"{part.name} is damaged: {error}") from error
+
+
+def _whole(reader: pa.RecordBatchFileReader, number: int, part: Path) -> pa.RecordBatch:
+    """Step `number` of a part; Arrow itself would trust the lengths in it, and end the process where they are wrong."""
+    try:
+        batch = reader.get_batch(number)
+        batch.validate(full=True)
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{part}: this part of the capture is damaged: {error}") from error
+    return batch
 
 
 def _first(batch: pa.RecordBatch, count: int) -> FirstLayer:

@@ -99,7 +99,7 @@ class Marvell(Defense):
 
     `model` is what is taken for the variances of the classes, u and v: `uv`, that of each class; `same`, their mean for
     both; `zero`, none, as if all gradients of a class were the same (the variants of the authors' code). What is stated
-    as the bound is for the variances as they are, so with `same` and `zero` it may lie above `max_leak_auc`.
+    as the bound is for the variances as they are, so only `uv` can hold a `max_leak_auc`.
     """
 
     paper: ClassVar[str] = "Li et al., ICLR 2022"
@@ -119,6 +119,10 @@ class Marvell(Defense):
             raise ValueError("scale and power are numbers above 0")
         if self.max_leak_auc is not None and not 0.5 < self.max_leak_auc < 1:
             raise ValueError("max_leak_auc lies between 0.5 and 1")
+        if self.max_leak_auc is not None and self.model != "uv":
+            raise ValueError(
+                f"max_leak_auc would not be held with model: {self.model}; give scale or power, or model: uv"
+            )
 
     def perturb(self, g_Bd: Tensor, y_B: Tensor, *, noise: Noise) -> Tensor:
         """`g_Bd` with the noise of each row's class."""

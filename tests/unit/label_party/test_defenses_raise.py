@@ -31,6 +31,8 @@ G_BD, Y_B = torch.arange(12.0).reshape(4, 3), torch.tensor([0, 1, 0, 1])
         ("iso", {"t": float("nan")}, "t and ratio are numbers above 0"),
         ("iso", {"t": float("inf")}, "t and ratio are numbers above 0"),
         ("marvell", {"s": 1}, "defense 'marvell' has no option 's'; it has: max_leak_auc, model, power, scale"),
+        ("marvell", {"max_leak_auc": 0.6, "model": "same"}, "max_leak_auc would not be held with model: same"),
+        ("marvell", {"max_leak_auc": 0.6, "model": "zero"}, "give scale or power, or model: uv"),
         ("marvell", {"model": "vu"}, "option model: expected 'uv', 'same' or 'zero'"),
         ("marvell", {"scale": 1.0, "power": 1.0}, "give one of scale, power and max_leak_auc"),
         ("marvell", {"scale": 1.0, "max_leak_auc": 0.6}, "give one of scale, power and max_leak_auc"),

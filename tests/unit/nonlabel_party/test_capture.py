@@ -196,6 +196,18 @@ def test_a_damaged_capture_is_refused(tmp_path: Path, damage: Callable[[Path], o
         Captured.open(tmp_path)
 
 
+def test_other_lengths_in_a_part_are_noticed(tmp_path: Path) -> None:
+    """Where each value of a step begins and ends, as 32-bit numbers; the file is whole otherwise."""
+    captured = record(tmp_path, steps=1)
+    (part,) = tmp_path.glob("part-*.arrow")
+    numbers = len(next(captured.views()).z_Bd.flatten())
+    whole, lengths = part.read_bytes(), np.array([0, numbers], dtype="<i4").tobytes()
+    assert lengths in whole
+    part.write_bytes(whole.replace(lengths, np.array([0, 2**30], dtype="<i4").tobytes()))
+    with pytest.raises(UserError, match=r"part-000000001.arrow: this part of the capture is damaged"):
+        list(Captured.open(tmp_path).views())
+
+
 @pytest.mark.parametrize(
     ("value", "expected"), [(True, Capture()), (False, None), ({"every": 3}, Capture(every=3)), (None, None)]
 )
