@@ -52,12 +52,12 @@ def id_form(ids: Sequence[str]) -> IdForm:
 
 def id_digests(ids: Sequence[str], secret: bytes) -> Digests:
     """Keyed digests, (N,) of dtype V16, of the ids in Unicode normal form C."""
-    return _as_digests(b"".join(_keyed(secret, unicodedata.normalize("NFC", text).encode()) for text in ids))
+    return _as_digests(b"".join(keyed_digest(secret, unicodedata.normalize("NFC", text).encode()) for text in ids))
 
 
 def secret_check(secret: bytes) -> bytes:
     """16 bytes that are equal exactly when two parties' secrets are."""
-    return _keyed(secret, _CHECK_MESSAGE)
+    return keyed_digest(secret, _CHECK_MESSAGE)
 
 
 class OwnIds:
@@ -163,7 +163,8 @@ def explain_no_match(
     )
 
 
-def _keyed(secret: bytes, message: bytes) -> bytes:
+def keyed_digest(secret: bytes, message: bytes) -> bytes:
+    """16 bytes that tell nothing of `message` to who lacks `secret`."""
     return hmac.digest(secret, message, "sha256")[:DIGEST_BYTES]
 
 

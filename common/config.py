@@ -191,6 +191,11 @@ class RunFile(Section):
             raise ValueError(f"nonlabel_parties.{name} is not in job.parties: {', '.join(self.job.parties)}")
         return self
 
+    def sections(self) -> dict[str, PartySection]:
+        """party -> its section, of those that the file has; the label party first."""
+        label = {} if self.label_party is None else {LABEL_PARTY: self.label_party}
+        return {**label, **self.nonlabel_parties}
+
     def label_section(self) -> LabelPartySection:
         """The label party's section, or a ConfigError where the file has none."""
         if self.label_party is None:

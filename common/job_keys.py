@@ -6,7 +6,6 @@ that it sees, nor have its own guesses compared: without the same secret on both
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 import re
@@ -14,10 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cutlayer.common.alignment import secret_check
+from cutlayer.common.alignment import DIGEST_BYTES, keyed_digest, secret_check
 from cutlayer.common.errors import FrameError
 
-DIGEST_BYTES = 16
 MAX_KEYS = 1000
 _NAMED = 8  # keys in a message; the others are counted
 _KEY = re.compile(r"job\.[A-Za-z0-9_.-]{1,250}")
@@ -81,4 +79,4 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _digest(secret: bytes, key: str, value: Any) -> bytes:
     message = b"\xffjob key " + f"{key}={json.dumps(value)}".encode()  # no id's bytes: they are not UTF-8
-    return hmac.digest(secret, message, hashlib.sha256)[:DIGEST_BYTES]
+    return keyed_digest(secret, message)

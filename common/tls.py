@@ -114,6 +114,11 @@ def host_of(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
 
 
+def host_and_port(address: str) -> tuple[str, int]:
+    """Both parts of host:port, as sockets want them."""
+    return host_of(address), int(address.rpartition(":")[2])
+
+
 def server_credentials(own: OwnCertificate) -> grpc.ServerCredentials:
     """Credentials of a server that admits nobody without a certificate of its CA."""
     sent = own.current()

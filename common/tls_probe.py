@@ -10,7 +10,7 @@ from cryptography import x509
 
 from cutlayer.common.certificates import Identity, identity_of, now, out_of_force
 from cutlayer.common.job import LABEL_PARTY
-from cutlayer.common.tls import OwnCertificate, host_of
+from cutlayer.common.tls import OwnCertificate, host_and_port, host_of
 
 _TIMEOUT_S = 3.0
 _ATTEMPTS = 3  # a connection that closes may be a label party that just ends; three in a row are a refusal
@@ -53,7 +53,7 @@ class _Refused(Exception):
 def _handshake(address: str, own: OwnCertificate) -> str | None:
     """What is wrong with one handshake, done as gRPC does it, up to the first bytes from the other side."""
     try:
-        line = socket.create_connection(_parts(address), _TIMEOUT_S)
+        line = socket.create_connection(host_and_port(address), _TIMEOUT_S)
         with line, _context(own).wrap_socket(line, server_hostname=host_of(address)) as tls:
             if not tls.recv(1):  # with TLS 1.3 a server refuses a client's certificate only after the handshake
                 raise _Refused
@@ -120,11 +120,7 @@ def _expects_tls(address: str) -> str | None:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent; only whether it answers
     context.set_alpn_protocols(["h2"])
     try:
-        with socket.create_connection(_parts(address), _TIMEOUT_S) as line, context.wrap_socket(line):
+        with socket.create_connection(host_and_port(address), _TIMEOUT_S) as line, context.wrap_socket(line):
             return f"the label party at {address} speaks TLS and this party does not; give this party's section a `tls`"
     except (OSError, OverflowError):
         return None
-
-
-def _parts(address: str) -> tuple[str, int]:
-    return host_of(address), int(address.rpartition(":")[2])

@@ -26,7 +26,7 @@ from cutlayer.common.process import print_error
 from cutlayer.common.progress import human_bytes
 from cutlayer.common.schedule import Schedule
 from cutlayer.common.tables import Table, prepare
-from cutlayer.common.tls import own_certificate
+from cutlayer.common.tls import host_and_port, own_certificate
 from cutlayer.common.tls_probe import examine
 from cutlayer.label_party.aggregation import aggregate_width
 from cutlayer.label_party.chosen import make_defense, make_objective, require_settled
@@ -89,17 +89,12 @@ def _check_parties(findings: Findings, run_file: RunFile, name: str | None) -> N
         findings.attempt("row ids", _check_overlap, run_file, ids)
 
 
-def _sections(run_file: RunFile) -> dict[str, PartySection]:
-    label = {} if run_file.label_party is None else {LABEL_PARTY: run_file.label_party}
-    return {**label, **run_file.nonlabel_parties}
-
-
 def _check_secrets(run_file: RunFile) -> None:
     """One secret for all, from the file or the variable; or none at all, where `cutlayer run` makes one up."""
     outside = environment_secret()
     given = {
         party: section.id_secret.get_secret_value() if section.id_secret else outside
-        for party, section in _sections(run_file).items()
+        for party, section in run_file.sections().items()
     }
     lack = [party for party, secret in given.items() if not secret]
     if lack and any(given.values()):
@@ -113,7 +108,7 @@ def _check_secrets(run_file: RunFile) -> None:
 
 def _check_addresses(run_file: RunFile) -> None:
     taken: dict[str, str] = {}
-    for party, section in _sections(run_file).items():
+    for party, section in run_file.sections().items():
         where = party if party == LABEL_PARTY else f"nonlabel_parties.{party}"
         own = {f"{where}.listen": section.listen} if isinstance(section, LabelPartySection) else {}
         own |= {f"{where}.metrics.listen": section.metrics.listen} if section.metrics else {}
@@ -274,9 +269,8 @@ def _weights(model: nn.Module) -> int:
 
 def _reachability(address: str) -> str:
     """Whether somebody listens at `address`, host:port; the label party may be started later."""
-    host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_S).close()
+        socket.create_connection(host_and_port(address), timeout=_CONNECT_TIMEOUT_S).close()
     except (OSError, OverflowError) as error:
         return f"warning: the label party at {address} cannot be reached now: {error}"
     return f"the label party at {address} can be reached"

@@ -153,16 +153,12 @@ def _load(file: Path) -> RunFile:
     return run_file
 
 
-def _sections(run_file: RunFile) -> list[PartySection]:
-    return [run_file.label_section(), *run_file.nonlabel_parties.values()]
-
-
 def _made_up_secret(run_file: RunFile) -> dict[str, str]:
     """A key for the row ids where nobody has given one: all parties are on this machine, so it need hide nothing.
 
     It follows from the job, because it orders the rows: the same run file gives the same run again.
     """
-    if environment_secret() or any(section.id_secret for section in _sections(run_file)):
+    if environment_secret() or any(section.id_secret for section in run_file.sections().values()):
         return {}
     return {ID_SECRET_VARIABLE: run_file.job.digest().hex()}
 
