@@ -22,7 +22,7 @@ from cutlayer.common.errors import ConfigError
 from cutlayer.common.fields import Choice as Choice
 from cutlayer.common.fields import Named, Section
 from cutlayer.common.id_secret import ID_SECRET_FILE_VARIABLE, ID_SECRET_VARIABLE, environment_secret
-from cutlayer.common.job import Job
+from cutlayer.common.job import LABEL_PARTY, Job
 from cutlayer.common.limits import Timeouts
 
 
