@@ -57,7 +57,7 @@ def null_floor(positives: int, negatives: int) -> float:
     In 95 % of such batches it stays as near to 1/2 as this, in 97.5 % below it; from the variance of the rank sum in
     its normal approximation. The p95 of a run can hardly be expected below it, whatever the defense.
     """
-    return min(0.5 + _FLOOR_DEVIATIONS * _null_deviation(positives, negatives), 1.0)
+    return min(0.5 + _FLOOR_DEVIATIONS * null_deviation(positives, negatives), 1.0)
 
 
 def null_floor_over(sizes: Mapping[tuple[int, int], int], best_of: int = 1) -> float | None:
@@ -69,7 +69,7 @@ def null_floor_over(sizes: Mapping[tuple[int, int], int], best_of: int = 1) -> f
     """
     if not sizes:
         return None
-    deviations = {size: _null_deviation(*size) for size in sizes}
+    deviations = {size: null_deviation(*size) for size in sizes}
     wanted = _normal_share(_FLOOR_DEVIATIONS) * sum(sizes.values())
     low, high = 0.5, 1.0
     for _ in range(50):
@@ -79,7 +79,8 @@ def null_floor_over(sizes: Mapping[tuple[int, int], int], best_of: int = 1) -> f
     return high
 
 
-def _null_deviation(positives: int, negatives: int) -> float:
+def null_deviation(positives: int, negatives: int) -> float:
+    """Of the AUC of a score that knows nothing, over batches of that many rows of each class, at least one of each."""
     return math.sqrt((positives + negatives + 1) / (12 * positives * negatives))
 
 

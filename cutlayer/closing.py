@@ -38,7 +38,7 @@ def closing_table(summary: Mapping[str, Any], out: Path) -> RenderableType:
         Text(),
         Text(_headline(summary), style="bold"),
         Text(_figures(summary["utility"])),
-        *_turned(summary.get("objective", {})),
+        *_objective(summary.get("objective", {})),
         Text(),
         Text(f"defense: {', '.join(f'{key} {value}' for key, value in summary['defense'].items())}"),
         leak_table(summary["leak"]),
@@ -61,10 +61,15 @@ def _headline(summary: Mapping[str, Any]) -> str:
     )
 
 
-def _turned(objective: Mapping[str, Any]) -> Iterator[Text]:
+def _objective(objective: Mapping[str, Any]) -> Iterator[Text]:
     if objective.get("turned"):
         auc = _number(objective["train_auc"])
         words = f"the model is upside down (AUC {auc} on training rows): its predictions are turned round"
+        yield Text(words, style="bold red")
+    if steps := objective.get("flat_steps"):
+        words = (
+            f"the generator said the same of every row (steps: {steps}); the game's part of the gradient was 0 there"
+        )
         yield Text(words, style="bold red")
 
 

@@ -27,6 +27,8 @@ from cutlayer.label_party.objectives.gafm_options import GafmOptions
 from cutlayer.label_party.objectives.generator import Generator, build_generator
 from cutlayer.label_party.objectives.orientation import RecentScores
 
+_SURE = 2.0  # deviations from what scores that know nothing reach
+
 
 class Gafm(Objective):
     """A generator in place of the top model, trained against a discriminator; both in the label party.
@@ -62,6 +64,7 @@ class Gafm(Objective):
         self._recent = RecentScores(setting.train_rows)
         self._settled = True  # whether the orientation follows from the newest scores
         self._auc: float | None = None
+        self._flat_steps = 0  # in which the game moved no row
         self._last: dict[str, float] = {}
 
     def learn(self, aggregate_Bd: Tensor, y_B: Tensor, *, noise: Noise) -> Learned:
@@ -100,7 +103,7 @@ class Gafm(Objective):
         return self._last | known
 
     def notes(self) -> Mapping[str, str]:
-        """That labels show, what gamma is, and that the model is upside down."""
+        """That labels show, what gamma is, that the generator is flat, and that the model is upside down."""
         found = {}
         if self.shows_labels:
             found["labels"] = (
@@ -112,6 +115,12 @@ class Gafm(Objective):
                 f"gamma: auto is {self._balance.gamma:.4g} from now on: with it the two parts of the gradient were as "
                 f"long in the mean of the first {self._options.gamma_batches} batches"
             )
+        if self._flat_steps:
+            found["flat"] = (
+                "the game's part of the gradient is 0: the generator says the same of every row. The parties get the "
+                "cross-entropy's part alone until that ends; summary.json counts such steps as `flat_steps`. Smaller "
+                "learning rates, or another seed, may keep it from that"
+            )
         if self._turned:
             found["turned"] = (
                 f"the model is upside down: AUC {self._auc or 0:.3f} on the training rows. For as long as it is, its "
@@ -121,15 +130,16 @@ class Gafm(Objective):
         return found
 
     def summary(self) -> Mapping[str, Any]:
-        """gamma, the AUC on training rows before predictions are turned round, and whether they are."""
-        return {"name": "gafm", "gamma": self._balance.gamma, "train_auc": self._auc, "turned": self._turned}
+        """gamma, the AUC on training rows before predictions are turned round, whether they are, and flat steps."""
+        found = {"name": "gafm", "gamma": self._balance.gamma, "train_auc": self._auc, "turned": self._turned}
+        return found | {"flat_steps": self._flat_steps}
 
     def tensors(self) -> Tensors:
         """Discriminator, both optimizers, gamma and recent scores."""
         found = prefixed("discriminator", self._critic.tensors()) | prefixed("generator", self._descent.tensors())
         found |= prefixed("balance", self._balance.tensors()) | prefixed("recent", self._recent.tensors())
         auc = math.nan if self._auc is None else self._auc
-        return found | {"auc": torch.tensor([auc, self._settled], dtype=torch.float64)}
+        return found | {"state": torch.tensor([auc, self._settled, self._flat_steps], dtype=torch.float64)}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Take back what `tensors` gave."""
@@ -137,17 +147,22 @@ class Gafm(Objective):
         self._descent.restore(below("generator", tensors))
         self._balance.restore(below("balance", tensors))
         self._recent.restore(below("recent", tensors))
-        auc, settled = tensors["auc"].tolist()
+        auc, settled, flat_steps = tensors["state"].tolist()
         self._auc, self._settled = None if math.isnan(auc) else auc, bool(settled)
+        self._flat_steps = int(flat_steps)
 
     @property
     def _turned(self) -> bool:
         return float(self.model.orientation) < 0
 
     def _orient(self) -> None:
-        if not self._settled:
-            self._auc, self._settled = self._recent.auc(), True
-            self.model.orientation.fill_(-1.0 if self._auc is not None and self._auc < 0.5 else 1.0)
+        """As the newest scores say; where these may be chance, as it was."""
+        if self._settled:
+            return
+        ranking, self._settled = self._recent.ranking(), True
+        self._auc = ranking.auc if ranking else None
+        if ranking and abs(ranking.auc - 0.5) > _SURE * ranking.deviation:
+            self.model.orientation.fill_(math.copysign(1.0, ranking.auc - 0.5))
 
     def _soft_labels(self, target_B: Tensor, noise: Noise) -> Tensor:
         """1/2 + u for a 1, 1/2 - u for a 0, u uniform in (0, delta) [4]; as they are without randomised response."""
@@ -184,6 +199,7 @@ class Gafm(Objective):
     def _combined(self, gan_Bd: Tensor, ce_Bd: Tensor, y_B: Tensor, losses: tuple[float, float, float]) -> Learned:
         """The sum of the two parts [6], each brought to Frobenius norm 1 before it is weighed."""
         options = self._options
+        self._flat_steps += not bool(gan_Bd.any())
         if options.normalise:
             gan_Bd, ce_Bd = unit(gan_Bd), unit(ce_Bd)
         gan_Bd = options.gamma_gan * gan_Bd

@@ -4,7 +4,8 @@ Han and Guan, "GAN-based Vertical Federated Learning for Label Protection in Bin
 paper: the monotone generator. The adversary alone cannot tell a model from one that is upside down, and training may
 end with either. The cross-entropy makes the sum of a row's activations grow with the label; a generator that grows with
 that sum cannot end upside down. Non-negative weights alone are not enough where rows have several activations: those
-that count most in the generator may fall while the sum grows. So it gets the sum, and non-negative weights.
+that count most in the generator may fall while the sum grows. So it gets the sum, and positive weights: at 0 a hidden
+unit would be lost for good, and when all are, the generator says the same of every row.
 Shape suffixes: B rows of the batch, d width of the aggregated activations.
 """
 
@@ -24,6 +25,7 @@ Transformation = Callable[[Tensor], Tensor]
 
 _DEFAULT = Choice.model_validate({"name": "mlp", "hidden": [16], "activation": "leaky_relu"})
 _NAMED: dict[str, Transformation] = {"identity": lambda f_Bd: f_Bd, "relu": torch.relu}
+_LEAST_WEIGHT = 1e-3  # of a monotone generator
 _GROWING = (nn.Sequential, nn.Linear, nn.Identity, nn.Dropout, nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Softplus)
 
 
@@ -33,7 +35,7 @@ class Generator(nn.Module):
     Args:
         net: from transformed activations, or their sum, to logits.
         transform: F, from aggregated activations to what the generator and the cross-entropy get.
-        monotone: `net` gets a row's sum, and keeps its weights non-negative from the start.
+        monotone: `net` gets a row's sum, and keeps its weights positive from the start.
 
     Raises:
         ConfigError: `monotone`, but `net` has layers that need not grow with what they get.
@@ -50,7 +52,7 @@ class Generator(nn.Module):
         if monotone:
             _require_growing(net)
             for weight in self._matrices():
-                weight.data.abs_()
+                weight.data.abs_().clamp_(min=_LEAST_WEIGHT)
 
     def forward(self, aggregate_Bd: Tensor) -> Tensor:
         return self.logits(self.transform(aggregate_Bd)) * self.orientation
@@ -64,7 +66,7 @@ class Generator(nn.Module):
     def constrain(self) -> None:
         """Called after each step of the optimizer."""
         for weight in self._matrices() if self._monotone else ():
-            weight.clamp_(min=0)
+            weight.clamp_(min=_LEAST_WEIGHT)
 
     def _matrices(self) -> Iterator[nn.Parameter]:
         return (weight for weight in self.net.parameters() if weight.dim() > 1)
@@ -90,7 +92,7 @@ def _require_growing(net: nn.Module) -> None:
         if not isinstance(layer, _GROWING):
             raise ConfigError(
                 f"defense gafm: the generator is the top_model, whose layer {name or 'itself'} is "
-                f"{type(layer).__name__}: non-negative weights do not keep that from turning predictions round. Use "
+                f"{type(layer).__name__}: positive weights do not keep that from turning predictions round. Use "
                 "top_model mlp, linear or sum, or write `generator: free`"
             )
 

@@ -11,6 +11,7 @@ from cutlayer.nonlabel_party.attacks.history import HistoryAttack
 from cutlayer.nonlabel_party.attacks.mean import MeanAttack
 from cutlayer.nonlabel_party.attacks.median import MedianAttack
 from cutlayer.nonlabel_party.attacks.norm import NormAttack
+from cutlayer.nonlabel_party.attacks.residual import ResidualAttack
 from cutlayer.nonlabel_party.attacks.spectral import SpectralAttack
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "MeanAttack",
     "MedianAttack",
     "NormAttack",
+    "ResidualAttack",
     "ScoringAttack",
     "SpectralAttack",
     "attacks",

@@ -29,6 +29,7 @@ ATTACKS = [
     "mean",
     "median",
     "norm",
+    "residual",
     "spectral",
 ]
 RUN = changed(

@@ -14,11 +14,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tables import Row, print_tables, spread  # noqa: E402
 
 ATTACKS = ("norm", "mean", "median")
+TRIED = ("mean", "median", "residual")  # by a party
 HEADER = [
     *("setting", "seeds", "test AUC", "least", "inverted"),
     *(f"{attack}: epoch, flipped" for attack in ATTACKS),
     *(f"{attack}: batches, flipped" for attack in ATTACKS),
-    "by a party: mean, median",
+    "by a party, epoch: mean, median",
+    "by a party, batches: residual",
 ]
 
 
@@ -35,7 +37,9 @@ def _cells(rows: list[Row]) -> list[str]:
     runs = {row["run"]: row["test_auc"] for row in rows}
     aucs = list(runs.values())
     audit = {attack: [row for row in rows if (row["by"], row["attack"]) == ("audit", attack)] for attack in ATTACKS}
-    party = [[row for row in rows if row["by"] != "audit" and row["attack"] == attack] for attack in ATTACKS[1:]]
+    party = {
+        attack: [row for row in rows if (row["by"] != "audit", row["attack"]) == (True, attack)] for attack in TRIED
+    }
     return [
         str(len(runs)),
         spread(aucs),
@@ -43,7 +47,8 @@ def _cells(rows: list[Row]) -> list[str]:
         str(sum(auc < 0.5 for auc in aucs)),
         *(spread([row["leak_pooled_last_flipped"] for row in audit[attack]]) for attack in ATTACKS),
         *(spread([row["leak_mean_flipped"] for row in audit[attack]]) for attack in ATTACKS),
-        ", ".join(spread([row["leak_pooled_last_flipped"] for row in found]) for found in party),
+        ", ".join(spread([row["leak_pooled_last_flipped"] for row in party[attack]]) for attack in TRIED[:2]),
+        spread([row["leak_mean_flipped"] for row in party["residual"]]),
     ]
 
 

@@ -9,11 +9,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
+from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from cutlayer.common.config import Choice
@@ -23,6 +25,7 @@ from cutlayer.label_party.defenses import defenses
 from cutlayer.label_party.objectives import Learned, ObjectiveSetting
 from cutlayer.label_party.objectives.gafm import Gafm, centre_cosine, unit
 from cutlayer.label_party.objectives.generator import build_generator
+from cutlayer.label_party.objectives.orientation import Ranking, RecentScores
 
 B, d = 12, 3
 Y_B = (torch.arange(B) % 3 == 0).long()
@@ -361,7 +364,8 @@ def test_an_inverted_model_is_turned_round_and_said() -> None:
         logits_B1 = objective.predict(f_B1)
     assert objective.figures(logits_B1, Y_B)["test_auc"] == 1.0
     assert "upside down: AUC 0.000" in objective.notes()["turned"]
-    assert objective.summary() | {"gamma": 1.0} == {"name": "gafm", "gamma": 1.0, "train_auc": 0.0, "turned": True}
+    known = {"name": "gafm", "gamma": 1.0, "train_auc": 0.0, "turned": True, "flat_steps": 0}
+    assert objective.summary() | {"gamma": 1.0} == known
     assert (objective.telemetry()["train_auc"], objective.telemetry()["turned"]) == (0.0, 1.0)
     saved = made(1, setting(1, top_model=Choice(name="linear")), generator="free").model
     saved.load_state_dict(load(save(objective.model.state_dict())))
@@ -378,10 +382,89 @@ def test_a_model_that_is_the_right_way_up_is_left() -> None:
 
 def test_the_orientation_follows_from_the_rows_seen_last() -> None:
     objective = made(1, setting(1, rate=1e-6, train_rows=2 * B))
-    for sign in (-1, -1, 1, 1):
+    for sign, turned in ((-1, True), (-1, True), (1, True), (1, False)):
         learned(objective, (sign * (2.0 * Y_B - 1))[:, None].requires_grad_())
         objective.end_epoch()
-        assert objective.summary()["turned"] == (sign < 0)  # half and half at the third: 0.5 is not below
+        assert objective.summary()["turned"] == turned  # half and half at the third: that says nothing
+
+
+def test_chance_turns_no_model() -> None:
+    """AUC 0.47 on 12 rows says nothing; on 4,096 rows it is 3 deviations from what chance gives."""
+    score_B = torch.tensor([0.0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
+    y_B = torch.tensor([0, 0, 1, 0, 1, 0, 1, 0, 0, 1, 0, 0])
+    for batches, turned in ((1, False), (2, False), (340, True)):
+        objective = made(1, setting(1, rate=1e-9, train_rows=batches * B))
+        for _ in range(batches):
+            learned(objective, score_B[:, None].requires_grad_(), y_B)
+        objective.end_epoch()
+        assert objective.summary()["train_auc"] == pytest.approx(roc_auc_score(y_B, score_B))
+        assert objective.summary()["turned"] == turned
+
+
+def test_only_rows_of_one_batch_are_compared() -> None:
+    """A right model whose offset falls from batch to batch: over all rows together its AUC would be below 0.5."""
+    recent = RecentScores(300)
+    y_B = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 1, 1, 1])
+    for batch in range(75):
+        recent.add(torch.arange(4.0) + 10 * (batch % 2 == 0), y_B[batch % 2])
+    assert recent.ranking() == Ranking(1.0, pytest.approx(math.sqrt(5 / (12 * 3) / 75)))
+    assert RecentScores(8).ranking() is None
+    one_class = RecentScores(8)
+    one_class.add(torch.arange(3.0), torch.ones(3))
+    assert one_class.ranking() is None
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=8), st.integers(1, 60))
+def test_the_rows_that_came_last_are_kept(sizes: list[int], rows: int) -> None:
+    recent = RecentScores(rows)
+    generator = torch.Generator().manual_seed(rows)
+    score_B, y_B, batch_B = [], [], []
+    for batch, size in enumerate(sizes):
+        score_B.append(torch.randint(5, (size,), generator=generator).float())
+        y_B.append(torch.randint(2, (size,), generator=generator))
+        batch_B.append(torch.full((size,), batch))
+        recent.add(score_B[-1], y_B[-1])
+    kept = [torch.cat(each)[-rows:] for each in (score_B, y_B, batch_B)]
+    score_W, y_W, batch_W = (each.numpy() for each in kept)
+    aucs, information = [], []
+    for batch in range(len(sizes)):
+        y = y_W[batch_W == batch]
+        if 0 < y.sum() < len(y):
+            aucs.append(roc_auc_score(y, score_W[batch_W == batch]))
+            information.append(12 * y.sum() * (len(y) - y.sum()) / (len(y) + 1))
+    ranking = recent.ranking()
+    assert (ranking is None) == (not aucs)
+    if ranking:
+        assert ranking.auc == pytest.approx(np.average(aucs, weights=information))
+        assert ranking.deviation == pytest.approx(sum(information) ** -0.5)
+
+
+def test_a_monotone_generator_cannot_die() -> None:
+    """Each weight is pulled down by more than it has, step after step: the output still grows with the activation."""
+    objective = made(1, setting(1, rate=0.5))
+    generator = objective.model
+    for _ in range(3):
+        with torch.no_grad():
+            for weight in generator.net.parameters():
+                weight.sub_(5.0)
+        generator.constrain()
+    low, high = generator.logits(torch.tensor([[-1.0], [1.0]])).tolist()
+    assert low < high
+
+
+def test_a_flat_generator_is_said_and_counted() -> None:
+    objective, restored = made(1, generator="free"), made(1, generator="free")
+    learned(objective, activations(width=1))
+    assert objective.summary()["flat_steps"] == 0
+    assert "flat" not in objective.notes()
+    with torch.no_grad():
+        list(objective.model.net.parameters())[-1].fill_(1000.0)  # a sigmoid there is 1 and nothing else
+    for steps in (1, 2):
+        learned(objective, activations(width=1))
+        assert objective.summary()["flat_steps"] == steps
+    assert "says the same of every row" in objective.notes()["flat"]
+    restored.restore(objective.tensors())
+    assert restored.summary()["flat_steps"] == 2
 
 
 @pytest.mark.parametrize("options", [{}, {"gamma": "auto", "gamma_batches": 4, "generator": "free"}])
@@ -468,4 +551,6 @@ def test_no_model_is_upside_down_in_twenty_seeds() -> None:
     free = [trained(seed, generator="free") for seed in range(6)]
     assert any(objective.summary()["turned"] for objective in free)
     for objective in free:
-        assert ("turned" in objective.notes()) == (objective.summary()["train_auc"] < 0.5)
+        assert (
+            objective.summary()["turned"] == ("turned" in objective.notes()) == (objective.summary()["train_auc"] < 0.5)
+        )
