@@ -13,7 +13,7 @@ import torch
 import yaml
 from rich.console import Console
 
-from cutlayer.closing import leak_table
+from cutlayer.closing import console, leak_table
 from cutlayer.common.config import Choice
 from cutlayer.common.errors import UserError
 from cutlayer.common.files import write_json
@@ -47,21 +47,21 @@ def run_attacks(folders: Sequence[Path], wanted: Sequence[str] | None, labels: P
         )
     if out is not None and out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out}: not empty, and results are not overwritten; give a new folder or remove it")
-    console = Console()
+    screen = console()
     with ExitStack() as stack:
         place = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cutlayer-attack-")))
         found: Leaks = {}
         for name, (folder, captured) in zip(_names(captures), captures.items(), strict=True):
-            _note(captured, folder, console)
-            attack_capture(captured, chosen, place / name, console.print)
+            _note(captured, folder, screen)
+            attack_capture(captured, chosen, place / name, screen.print)
             if (file := files[folder]) is not None:
-                found |= measure(captured, place / name, file, console.print)
+                found |= measure(captured, place / name, file, screen.print)
         if out is not None and found:
             write_json(out / "attacks.json", found)
     if found:
-        console.print(leak_table({"audit": {}, "attacks": found}))
+        screen.print(leak_table({"audit": {}, "attacks": found}))
     if out is not None:
-        console.print(f"files: {out}")
+        screen.print(f"files: {out}")
 
 
 def parse_attack(text: str) -> Choice:
@@ -156,10 +156,10 @@ def _names(captures: dict[Path, Captured]) -> list[str]:
     return names
 
 
-def _note(captured: Captured, folder: Path, console: Console) -> None:
+def _note(captured: Captured, folder: Path, screen: Console) -> None:
     if captured.full_at is not None:
-        console.print(f"{folder}: was full at step {captured.full_at}; the figures are of the steps before")
+        screen.print(f"{folder}: was full at step {captured.full_at}; the figures are of the steps before")
     if captured.last_step is None:
-        console.print(
+        screen.print(
             f"{folder}: the run has not finished; the figures are of what was recorded up to its last checkpoint"
         )

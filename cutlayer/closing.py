@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from cutlayer.common.progress import duration, human_bytes
 
+_WIDTH = 110  # characters, of output that no terminal shows
 _WORDS = ("attack", "layer")  # headings of columns that hold words
 # figure -> heading, and the figure in brackets
 _LEAK_COLUMNS = {
@@ -148,6 +150,11 @@ def _party_table(parties: Mapping[str, Mapping[str, float | None]]) -> Table:
 
 def _traffic(traffic: Mapping[str, int]) -> str:
     return "sent: " + ", ".join(f"{kind} {human_bytes(count)}" for kind, count in traffic.items())
+
+
+def console() -> Console:
+    """As wide as the terminal; in a file or a pipe, wide enough for the tables."""
+    return Console(width=None if sys.stdout.isatty() else _WIDTH)
 
 
 def _table(*headings: str) -> Table:

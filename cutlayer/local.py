@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from rich.console import Console
-
 from cutlayer.children import Child
 from cutlayer.common import run_files
 from cutlayer.common.config import PartySection, RunFile
@@ -214,9 +212,9 @@ def _story(child: Child, status: int, folder: Path, restarts: int, *, verbose: b
 def _conclude(folder: Path, *, quiet: bool) -> None:
     """Put the parties' results together and, unless `quiet`, show them."""
     # Not before the parties are started: numpy and pyarrow start threads, and a process with threads should not fork.
-    from cutlayer.closing import closing_table  # noqa: PLC0415
+    from cutlayer.closing import closing_table, console  # noqa: PLC0415
     from cutlayer.summary import merge  # noqa: PLC0415
 
     summary = merge(folder)
     if not quiet:
-        Console().print(closing_table(summary, folder))
+        console().print(closing_table(summary, folder))

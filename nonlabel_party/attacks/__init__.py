@@ -10,8 +10,8 @@ from cutlayer.nonlabel_party.attacks.hint_norm import HintNormAttack
 from cutlayer.nonlabel_party.attacks.history import HistoryAttack
 from cutlayer.nonlabel_party.attacks.mean import MeanAttack
 from cutlayer.nonlabel_party.attacks.median import MedianAttack
+from cutlayer.nonlabel_party.attacks.neighbours import NeighboursAttack
 from cutlayer.nonlabel_party.attacks.norm import NormAttack
-from cutlayer.nonlabel_party.attacks.residual import ResidualAttack
 from cutlayer.nonlabel_party.attacks.spectral import SpectralAttack
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "MeanAttack",
     "MedianAttack",
     "NormAttack",
-    "ResidualAttack",
+    "NeighboursAttack",
     "ScoringAttack",
     "SpectralAttack",
     "attacks",

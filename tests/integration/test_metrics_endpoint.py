@@ -50,6 +50,7 @@ ANY_PARTYS = {
 LABEL_PARTYS = {
     "cutlayer_train_loss",
     "cutlayer_leak_auc",
+    "cutlayer_leak_auc_flipped",
     "cutlayer_evaluation",
     "cutlayer_leak_auc_bound",
     "cutlayer_connected_parties",

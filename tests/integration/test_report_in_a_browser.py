@@ -85,7 +85,8 @@ class Visit:
 def figures_of(run: str) -> list[str]:
     kinds = ("norms", "projection")
     of_gradients = [f"{run}-0-{kind}-{which}" for kind in kinds for which in ("exact", "perturbed")]
-    return [*of_gradients, *(f"{run}-{name}" for name in ("divergence", "leak-cut", "leak-first", "power"))]
+    others = ("course-utility", "course-flipped", "divergence", "leak-cut", "leak-first", "power")
+    return [*of_gradients, *(f"{run}-{name}" for name in others)]
 
 
 @pytest.mark.timeout(240)

@@ -77,7 +77,7 @@ def summary(test_auc: float) -> dict[str, object]:
                 "mean": {"cut": {"pooled_last_flipped": 0.61, "mean_flipped": 0.56}},
             },
             "attacks": {
-                "counts": {"mean": {"cut": {"pooled_last_flipped": 0.7}}, "residual": {"cut": {"mean_flipped": 0.8}}}
+                "counts": {"mean": {"cut": {"pooled_last_flipped": 0.7}}, "neighbours": {"cut": {"mean_flipped": 0.8}}}
             },
         },
     }

@@ -30,6 +30,7 @@ from cutlayer.nonlabel_party.view import CleanPositive, LabelGuess, StepView
 FEATURES, WIDTH = 6, 5
 NOTHING: frozenset[str] = frozenset()
 EVERYTHING = frozenset(GrantedKnowledge.model_fields)
+LAYERS: dict[str, set[str]] = {"neighbours": {"cut"}}  # of those that do not look at both
 CASES = [
     pytest.param(name, granted, id=f"{name}-{'granted' if granted else 'not granted'}")
     for name in attacks.names()
@@ -83,7 +84,7 @@ def textbook(y_B: Tensor, width: int = WIDTH) -> Tensor:
     """Mean-loss gradients of logistic regression that predicts about the share of positives: g = (p - y) w / B."""
     share = float(y_B.float().mean())
     p_B = share + 0.02 * torch.rand(len(y_B), generator=torch.Generator().manual_seed(4))
-    w_d = torch.linspace(-1, 1.5, width)
+    w_d = torch.linspace(1.5, -1, width)
     return ((p_B - y_B) / len(y_B))[:, None] * w_d
 
 
@@ -157,9 +158,9 @@ class TestEveryAttack:
         assert events == []
 
     def test_finds_all_labels_in_the_textbook_case(self, name: str, granted: frozenset[str]) -> None:
-        y_B = labels(200, 20)
-        guesses = all_guesses(attacks.create(name, {}), Scene.of(granted).view(textbook(y_B), y_B))
-        assert {guess.layer for guess in guesses} == {"cut", "first"}
+        y_B, attack = labels(200, 20), attacks.create(name, {})
+        guesses = all_guesses(attack, Scene.of(granted).view(textbook(y_B), y_B))
+        assert {guess.layer for guess in guesses} == set(vars(attack)["layers"]) == LAYERS.get(name, {"cut", "first"})
         assert [auc_of(guess, y_B) for guess in guesses] == [1.0] * len(guesses)
 
     def test_finds_all_labels_at_width_one(self, name: str, granted: frozenset[str]) -> None:
