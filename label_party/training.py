@@ -231,6 +231,6 @@ class LabelTraining:
             )
         if not math.isfinite(loss) or not all(map(all_finite, gradients)):
             raise TrainingError(
-                f"step {step.number}: the loss or a gradient is not finite; nothing was sent and no weight changed. "
+                f"step {step.number}: the loss or a gradient is not finite; nothing was sent or saved. "
                 "Lower the learning rates, or standardise the features"
             )

@@ -27,6 +27,10 @@ from cutlayer.label_party.objectives.gafm_options import GafmOptions
 from cutlayer.label_party.objectives.generator import Generator, build_generator
 from cutlayer.label_party.objectives.orientation import RecentScores
 
+_LIMITS = (
+    "gafm hides labels from attackers that look at gradients alone. A party that compares those of rows with like "
+    "activations can tell many labels: its attack `neighbours` shows how many, the audit here does not try it"
+)
 _SURE = 2.0  # deviations from what scores that know nothing reach
 
 
@@ -103,8 +107,8 @@ class Gafm(Objective):
         return self._last | known
 
     def notes(self) -> Mapping[str, str]:
-        """That labels show, what gamma is, that the generator is flat, and that the model is upside down."""
-        found = {}
+        """What gafm does not do, that labels show, what gamma is, that the generator is flat or upside down."""
+        found = {"limits": _LIMITS}
         if self.shows_labels:
             found["labels"] = (
                 "gafm without randomised response, or with losses: ce: a row's gradient tells its label to a party "

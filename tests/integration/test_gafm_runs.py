@@ -70,6 +70,7 @@ def test_what_a_run_leaves_of_it(tmp_path: Path) -> None:
         "gamma": known["objective_gamma"],
         "train_auc": known["objective_train_auc"],
         "turned": bool(known["objective_turned"]),
+        "flat_steps": 0,
     }
     assert {f"objective_loss_{name}" for name in ("d", "gan", "ce")} < known.keys()
     assert load(outcome.weights("label_party")).keys() > {"top.orientation", "top.net.0.weight"}

