@@ -551,6 +551,6 @@ def test_no_model_is_upside_down_in_twenty_seeds() -> None:
     free = [trained(seed, generator="free") for seed in range(6)]
     assert any(objective.summary()["turned"] for objective in free)
     for objective in free:
-        assert (
-            objective.summary()["turned"] == ("turned" in objective.notes()) == (objective.summary()["train_auc"] < 0.5)
-        )
+        found = objective.summary()
+        assert found["turned"] == ("turned" in objective.notes())
+        assert found["train_auc"] < 0.6 if found["turned"] else found["train_auc"] > 0.4  # between them it is chance
