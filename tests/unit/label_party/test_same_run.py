@@ -61,6 +61,6 @@ def test_P03_a_party_without_its_folder_is_refused(
 def test_P16_a_label_party_without_its_folder_is_refused(
     answered: int, saved: Sequence[int], durable: Sequence[int], tmp_path: Path
 ) -> None:
-    words = f"'lab' has saved step {durable[-1]} of this run, of which the label party's folder knows nothing: start"
+    words = f"'lab' has saved step {durable[0]} of this run, of which the label party's folder knows nothing: start"
     with pytest.raises(SkewError, match=words):
         require(tmp_path, answered, saved, durable)
