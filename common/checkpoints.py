@@ -114,14 +114,14 @@ class CheckpointStore:
         """
         return tuple(step for step in self.found() if self._read(step) is not None)
 
-    def load(self, step: int) -> Checkpoint:
-        """The checkpoint of `step`.
+    def load(self, step: int) -> Checkpoint | None:
+        """The checkpoint of `step`; None where there is none of step 0, and the run begins.
 
         Raises:
-            CheckpointError: it is missing, damaged, or of another party, job or rows.
+            CheckpointError: that of a later step is missing, damaged, or of another party, job or rows.
         """
-        checkpoint = self._read(step)
-        if checkpoint is None:
+        checkpoint = self._read(step) if step in self.found() else None
+        if checkpoint is None and step > 0:
             raise CheckpointError(f"{self._folder}: the checkpoint of step {step} is missing or cannot be used")
         return checkpoint
 

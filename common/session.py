@@ -35,9 +35,9 @@ Duties of the code that drives a link, in this order, at each step:
     4. report      figures and log of the step
     5. send        label party: `answered`, the answer; non-label party: the next activation
 
-Where a party was lost, all go back to the newest step of which each holds a checkpoint, with new links that start
-from the states of that step. The label party remembers the z of each step that it has answered, and answers no
-other one when the step is repeated after that.
+Before step 1 all save step 0, the label party first. Where a party was lost, all go back to the newest step of which
+each holds a checkpoint, with new links that start from the states of that step. The label party remembers the z of each
+step that it has answered, and answers no other one when the step is repeated after that.
 
 Who sends before the state is safe has told its peer of a step that a crash may take back. An error leaves the link
 as it was; the driver ends the stream with it.

@@ -148,7 +148,7 @@ class LabelParty:
         """From the rows to the results; False where all have to begin again."""
         try:
             rows, held, resume_step = self._agree_on_rows(exchange, table, labels, secret)
-            checkpoint = self._store.load(resume_step) if resume_step else None
+            checkpoint = self._store.load(resume_step)
             training = self._prepare(table, labels, rows)
             walk = Walk(
                 self._job, exchange, servicer, training, self._store, self._telemetry, self._metrics, checkpoint
@@ -156,6 +156,7 @@ class LabelParty:
             self._store.drop_after(resume_step)
             servicer.open_training(training.schedule, rows, walk.links)
             self._walk = walk
+            walk.save_last_step()  # step 0, where the run begins: nothing is answered that no folder knows of
             exchange.publish(0, self._with_labels(held, training))
             walk.run()
             missing = exchange.await_finish()
@@ -212,10 +213,12 @@ class LabelParty:
             raise
         self._state.of_rows(rows.digest)
         self._store.of_rows(rows.digest)
-        if resume_step := common_step(self._store, others):
-            self._telemetry.info(f"all parties go on after step {resume_step}")
-        elif self._store.found():
+        common = common_step(self._store, others)
+        if common is not None:
+            self._telemetry.info(f"all parties go on from the checkpoint of step {common}")
+        elif any(self._store.found()):  # that of step 0 alone is no loss
             self._telemetry.warning("no checkpoint is held by all parties: all begin at step 1 again")
+        resume_step = common or 0
         held = {party: replace(one, resume_step=resume_step) for party, one in held.items()}
         return replace(rows, order=np.flatnonzero(labels.keep)[rows.order]), held, resume_step
 

@@ -44,16 +44,23 @@ def content(training: LabelTraining, figures: RunFigures, links: Mapping[str, Sa
     tensors |= prefixed("audit", training.audit.tensors()) | prefixed("bound", training.bound.tensors())
     tensors |= prefixed("unprotected", training.unprotected.tensors())
     tensors |= prefixed("samples", training.samples.tensors())
-    return tensors, {"figures": figures.record(), "links": {party: link.record() for party, link in links.items()}}
+    saved_links = {party: link.record() for party, link in links.items()}
+    return tensors, {"figures": figures.record(), "links": saved_links, "secret_check": training.secret_check}
 
 
 def restore(checkpoint: Checkpoint, training: LabelTraining) -> tuple[RunFigures, dict[str, SavedLink]]:
     """Put `training` where it stood; figures and links as they were then.
 
     Raises:
-        CheckpointError: the checkpoint does not fit the models.
+        CheckpointError: the checkpoint does not fit the models, or the noise secret is another one.
     """
     tensors, record = checkpoint.tensors, checkpoint.record
+    if record.get("secret_check", training.secret_check) != training.secret_check:  # older checkpoints have none
+        raise CheckpointError(
+            "the noise secret is not the one that the run began with, and steps that had an answer would get another: "
+            "bring back label_party/noise_secret, or the file that label_party.noise_secret names; where it is lost, "
+            "give another --out DIR at every party, and the job another `seed`"
+        )
     epoch = checkpoint.step // training.schedule.steps_per_epoch + 1
     try:
         training.restore(below("training", tensors))
@@ -70,7 +77,7 @@ def restore(checkpoint: Checkpoint, training: LabelTraining) -> tuple[RunFigures
         ) from error
 
 
-def common_step(store: CheckpointStore, others: Mapping[str, PartyIds]) -> int:
-    """The newest step of which all parties hold a checkpoint; 0 where there is none."""
+def common_step(store: CheckpointStore, others: Mapping[str, PartyIds]) -> int | None:
+    """The newest step of which all parties hold a checkpoint; None where there is none."""
     common = set(store.steps()).intersection(*(ids.durable_steps for ids in others.values()))
-    return max(common, default=0)
+    return max(common, default=None)

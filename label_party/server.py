@@ -211,6 +211,7 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         frame: training_pb2.TrainRequest,
         more: Iterator[training_pb2.TrainRequest],
     ) -> Iterator[training_pb2.TrainResponse]:
+        stream.require_newest()
         first = activation_of(frame)
         reader = self._read_matrix(link, stream, first, more)
         received = Received(reader.tensor(), reader.digest())

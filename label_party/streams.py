@@ -22,6 +22,11 @@ class Stream:
     came_at: float = field(default_factory=time.monotonic)
     heard_at: float = field(default_factory=time.monotonic)
 
+    def require_newest(self) -> None:
+        """StreamGone where a newer one has taken over: then nothing is said of what comes on this one."""
+        if self.gone:
+            raise StreamGone
+
     def hear(self) -> None:
         """The party has sent something that is not all of what is waited for."""
         self.heard_at = time.monotonic()

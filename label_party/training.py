@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cutlayer.common.alignment import keyed_digest
 from cutlayer.common.checkpoints import Tensors, below, optimizer_tensors, prefixed, restore_optimizer
 from cutlayer.common.config import LabelPartySection
 from cutlayer.common.errors import TrainingError
@@ -89,6 +90,7 @@ class LabelTraining:
         self.unprotected = Unprotected()
         self.samples = Samples(schedule, section.samples, len(job.parties))
         self._secret = secret
+        self.secret_check = keyed_digest(secret, b"which noise secret").hex()  # tells it from another one, and no more
         self._seed = job.seed if section.seed is None else section.seed
         self._evaluated: list[Tensor] = []
         self.defenses: dict[str, Defense] = {party: make_defense(job, section.defense) for party in job.parties}

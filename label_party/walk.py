@@ -26,7 +26,7 @@ class Walk:
         checkpoint: what all parties go on from; None for the beginning.
 
     Raises:
-        CheckpointError: the checkpoint does not fit the models.
+        CheckpointError: the checkpoint does not fit the models, or the noise secret is another one.
     """
 
     def __init__(
@@ -50,7 +50,8 @@ class Walk:
         self._cadence = Cadence(job.checkpoint)
         self._notices = Notices(training)
         self.figures, self.links = restore(checkpoint, training) if checkpoint else (RunFigures(), {})
-        self._done = self._saved = checkpoint.step if checkpoint else 0
+        self._done = checkpoint.step if checkpoint else 0
+        self._saved = checkpoint.step if checkpoint else -1  # not even step 0
         self._inside_step = False
         self._ended = self._collected = 0.0  # when the step before ended, and when this one had come
 
@@ -68,7 +69,7 @@ class Walk:
         self.figures.stop()
 
     def save_last_step(self) -> None:
-        """Save the last step that was answered, unless one is half done or that is saved already."""
+        """Save the last step that was answered, or step 0, unless one is half done or that is saved already."""
         if not self._inside_step and self._done > self._saved:
             self._save(self._done)
 

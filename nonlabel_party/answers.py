@@ -60,7 +60,7 @@ def read_held(
 
     Args:
         receive: gives the next message.
-        durable_steps: the checkpoints of this party, one of which the step to go on after must be, or 0.
+        durable_steps: the checkpoints of this party, one of which the step to go on after must be, if not 0.
         granted: labels that may come; others are refused.
 
     Raises:

@@ -88,7 +88,7 @@ class NonlabelParty:
         self._state: RunState
         self._curiosity: Curiosity
         self._walk: Walk | None = None
-        self._saved = 0  # the last step that is saved
+        self._saved = -1  # the last step that is saved
         self._began: float | None = None
         self._seconds_before = 0.0
 
@@ -175,6 +175,7 @@ class NonlabelParty:
     def _train_to_the_end(self, table: Table, own: OwnIds, held: Held) -> bool:
         try:
             walk = self._prepare(table, own, held)
+            self._save_last_step(walk)  # step 0, where the run begins
             self._train(walk)
             self._write_results(walk)
             self._client.finish()
@@ -202,17 +203,16 @@ class NonlabelParty:
         return self._walk
 
     def _go_back(self, training: BottomTraining, step: int) -> LinkState | None:
-        """Put training and attacks where they stood after `step`; the state of the link then."""
-        self._saved = step
+        """Put training and attacks where they stood after `step`; the state of the link then, None at the beginning."""
         self._telemetry.prometheus.begins(step)
-        self._seconds_before, self._began = 0.0, None
-        if step == 0:
+        self._walk, self._saved, self._seconds_before, self._began = None, -1, 0.0, None
+        checkpoint, link = self._store.load(step), None
+        if checkpoint is None:
             self._curiosity.go_back(0, {}, None)
-            self._store.drop_after(0)
-            return None
-        self._telemetry.info(f"going on after step {step}")
-        checkpoint = self._store.load(step)
-        link, self._seconds_before = restore(checkpoint, training, self._curiosity)
+        else:
+            self._telemetry.info(f"going on from the checkpoint of step {step}")
+            link, self._seconds_before = restore(checkpoint, training, self._curiosity)
+            self._saved = step
         self._store.drop_after(step)
         return link
 
@@ -262,14 +262,17 @@ class NonlabelParty:
         self._telemetry.prometheus.saved(link.step, time.monotonic() - began)
         self._saved = link.step
 
+    def _save_last_step(self, walk: Walk) -> None:
+        if self._client.trains and self._client.link_state().step > self._saved:
+            self._save(walk)
+
     def _save_on_the_way_out(self, error: BaseException) -> None:
         """Where the run may be taken up again, lose none of its steps."""
         walk = self._walk
         if walk is None or walk.inside_step or not isinstance(error, Interrupted | PeerError):
             return
         try:
-            if self._client.trains and self._client.link_state().step > self._saved:
-                self._save(walk)
+            self._save_last_step(walk)
         except OSError as failure:
             self._telemetry.warning(f"the last step could not be saved: {failure}")
 

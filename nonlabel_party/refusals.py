@@ -27,7 +27,8 @@ def refusal(error: grpc.RpcError, party: str, when: str, *, greeted: bool = True
     code, words = error.code(), printable(error.details() or "no reason given")
     if code is grpc.StatusCode.ABORTED:
         return ReplacedError(
-            f"another process has connected as party {party!r} and goes on in its place: run a party in one place only"
+            f"another process has connected as party {party!r} and goes on in its place, after the last step that all "
+            "parties have saved: no step is lost. This one ends; run a party in one place only"
         )
     if code is _NOT_THIS_PARTY or (code is _NOT_THIS_RUN and not greeted):
         return RefusedError(f"the label party refused party {party!r}: {words}")

@@ -55,7 +55,7 @@ def test_P04_the_checkpoint_before_a_damaged_one_is_used(
         hosts.start()
         finish_well(hosts, undisturbed)
         assert f"checkpoint {newest} {words}" in hosts.outputs([party])
-        assert "after step 20" in hosts.outputs(["label_party"])
+        assert "from the checkpoint of step 20" in hosts.outputs(["label_party"])
 
 
 def test_P04_where_all_of_the_label_partys_are_damaged_all_begin_anew(tmp_path: Path, undisturbed: Path) -> None:
@@ -65,7 +65,7 @@ def test_P04_where_all_of_the_label_partys_are_damaged_all_begin_anew(tmp_path: 
             cut_short(folder)
         hosts.start()
         finish_well(hosts, undisturbed)
-        assert hosts.outputs(["label_party"]).count("is damaged") == 2
+        assert hosts.outputs(["label_party"]).count("is damaged") == 3
         assert "no checkpoint is held by all parties: all begin at step 1 again" in hosts.outputs(["label_party"])
 
 
@@ -76,5 +76,5 @@ def test_P04_who_has_only_damaged_ones_is_refused(tmp_path: Path) -> None:
             cut_short(folder)
         hosts.start("label_party", "lab")
         assert hosts.finish("lab") == {"lab": 2}
-        assert hosts.outputs(["lab"]).count("is damaged") == 2
+        assert hosts.outputs(["lab"]).count("is damaged") == 3
         assert "where that folder is lost or damaged, give another --out DIR at every party" in hosts.outputs(["lab"])

@@ -118,7 +118,7 @@ def test_P05_a_full_disk_ends_the_run_and_then_it_goes_on(
         log = outcome.log(victim)
         start(tmp_path).wait().require_success()
         assert outcome.log(victim).startswith(log)
-        assert "going on after step" in outcome.log(victim) + outcome.log("lab")
+        assert "going on from the checkpoint of step" in outcome.log(victim) + outcome.log("lab")
         merge(outcome.out)
         require_same(outcome.out, undisturbed)
 

@@ -194,6 +194,7 @@ def test_P14_method_that_does_not_exist(session: Session) -> None:
 
 def test_P14_ids_in_bad_form(session: Session) -> None:
     hello = training_pb2.AlignRowsRequest(hello=session.client.hello().hello)
+    hello.hello.durable_steps.append(0)
     good: dict[str, Any] = {"total": 1, "digests": bytes(16), "secret_check": session.client.own.check}
     cases: list[tuple[dict[str, Any], grpc.StatusCode, str]] = [
         ({"total": MAX_ROWS + 1}, Code.INVALID_ARGUMENT, "rows announced"),

@@ -17,19 +17,23 @@ from support.runs import changed
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.parametrize("step", [5, 31])
 @pytest.mark.parametrize("party", ["label_party", "lab"])
-def test_P01_the_others_wait_for_a_killed_party_and_say_so(party: str, tmp_path: Path, undisturbed: Path) -> None:
-    with hosts_of(tmp_path, with_timeouts(), at_step(party, 31)) as hosts:
+def test_P01_the_others_wait_for_a_killed_party_and_say_so(
+    party: str, step: int, tmp_path: Path, undisturbed: Path
+) -> None:
+    with hosts_of(tmp_path, with_timeouts(), at_step(party, step)) as hosts:
         hosts.start()
         assert hosts.finish(party) == {party: KILLED}
         if party == "label_party":
             for name in ("lab", "bank"):
                 hosts.running[name].await_words("lost the label party at", "waiting for the label party at")
         else:
-            hosts.running["label_party"].await_words("waiting for lab (lost at step 3")
+            hosts.running["label_party"].await_words("waiting for lab (lost at step ")
         hosts.start(party)
         finish_well(hosts, undisturbed)
-        assert "after step 20" in hosts.outputs([party])
+        for name in PARTIES:
+            assert f"from the checkpoint of step {step // 20 * 20}\n" in hosts.outputs([name])
 
 
 def test_P01_a_party_comes_back_after_all_the_others_were_started_again(tmp_path: Path, undisturbed: Path) -> None:
@@ -107,52 +111,79 @@ def test_P01_a_new_stream_takes_over_while_the_old_one_hangs(tmp_path: Path, und
         assert "lab (lost" not in hosts.outputs(["label_party"])
 
 
+@pytest.mark.parametrize("step", [5, 47])
 def test_P03_a_second_copy_with_another_folder_is_refused_and_changes_nothing(
-    tmp_path: Path, undisturbed: Path
+    step: int, tmp_path: Path, undisturbed: Path
 ) -> None:
-    with hosts_of(tmp_path, with_timeouts(), at_step("lab", 47, signal.SIGSTOP)) as hosts:
+    with hosts_of(tmp_path, with_timeouts(), at_step("lab", step, signal.SIGSTOP)) as hosts:
         hosts.start()
         first = hosts.running["lab"]
         first.await_stopped()
         second = hosts.another("lab", tmp_path / "elsewhere")
         status, output = second.finish()
         assert status == 2
-        assert "party 'lab' comes without a checkpoint of this run, which has saved step 40" in output
+        saved = step // 20 * 20
+        assert f"party 'lab' comes without a checkpoint of this run, which has saved step {saved}:" in output
         assert "start it on the host and with the --out DIR that it began with" in output
         first.signal(signal.SIGCONT)
         finish_well(hosts, undisturbed)
 
 
-def test_P03_of_two_copies_before_a_checkpoint_the_newer_one_goes_on(tmp_path: Path, undisturbed: Path) -> None:
-    with hosts_of(tmp_path, with_timeouts(), at_step("lab", 5, signal.SIGSTOP)) as hosts:
+@pytest.mark.parametrize("step", [5, 47])
+def test_P03_a_killed_party_with_another_folder_is_refused_and_comes_back_with_its_own(
+    step: int, tmp_path: Path, undisturbed: Path
+) -> None:
+    with hosts_of(tmp_path, with_timeouts(), at_step("lab", step)) as hosts:
         hosts.start()
-        first = hosts.running["lab"]
+        hosts.finish("lab")
+        status, output = hosts.another("lab", tmp_path / "elsewhere").finish()
+        assert status == 2
+        assert "start it on the host and with the --out DIR that it began with" in output
+        assert "give another --out DIR at every party, and the job another `seed`" in output
+        hosts.start("lab")
+        finish_well(hosts, undisturbed)
+
+
+def test_P03_of_two_copies_before_the_first_answer_the_newer_one_goes_on(tmp_path: Path, undisturbed: Path) -> None:
+    faults = {
+        "lab": [Fault("before", "cutlayer.nonlabel_party.client:LabelPartyClient._read_answer", 1, signal.SIGSTOP)],
+        "bank": [Fault("before", "cutlayer.nonlabel_party.training:BottomTraining.forward", 1, signal.SIGSTOP)],
+    }
+    with hosts_of(tmp_path, with_timeouts(), faults) as hosts:
+        hosts.start()
+        first, bank = hosts.running["lab"], hosts.running["bank"]
         first.await_stopped()
+        bank.await_stopped()
         hosts.running["lab"] = hosts.another("lab", tmp_path / "elsewhere")
+        hosts.running["lab"].await_words("rows matched")
+        bank.signal(signal.SIGCONT)
         hosts.await_step(6)
         first.signal(signal.SIGCONT)
         status, output = first.finish()
         assert status == 1
-        assert "another process has connected as party 'lab'" in output
+        assert (
+            "another process has connected as party 'lab' and goes on in its place, after the last step that" in output
+        )
+        assert "all parties have saved: no step is lost. This one ends" in output
         assert set(hosts.finish().values()) == {0}, hosts.outputs()
         shutil.rmtree(hosts.out / "lab")
         (tmp_path / "elsewhere" / "lab").rename(hosts.out / "lab")
         require_same(hosts.out, undisturbed)
 
 
-def test_P16_a_label_party_without_its_folder_is_not_gone_on_with(tmp_path: Path, undisturbed: Path) -> None:
+@pytest.mark.parametrize("step", [5, 47])
+def test_P16_a_label_party_without_its_folder_is_not_gone_on_with(step: int, tmp_path: Path, undisturbed: Path) -> None:
     """Its noise secret and its memory of what it has answered are in that folder."""
-    with hosts_of(tmp_path, with_timeouts(), at_step("label_party", 47)) as hosts:
+    with hosts_of(tmp_path, with_timeouts(), at_step("label_party", step)) as hosts:
         hosts.start()
         hosts.finish("label_party")
         wrong = hosts.another("label_party", tmp_path / "elsewhere")
-        assert hosts.finish("lab") == {"lab": 2}
-        assert "has saved step 20 of this run, of which the label party's folder knows nothing" in hosts.outputs(
-            ["lab"]
-        )
-        assert "start the label party with the --out DIR that it began with" in hosts.outputs(["lab"])
+        assert hosts.finish("lab", "bank") == {"lab": 2, "bank": 2}
+        saved = f"has saved step {step // 20 * 20} of this run, of which the label party's folder knows nothing"
+        for name in ("lab", "bank"):
+            assert saved in hosts.outputs([name])
+            assert "start the label party with the --out DIR that it began with" in hosts.outputs([name])
         wrong.kill()
-        hosts.kill("bank")
         hosts.start()
         finish_well(hosts, undisturbed)
 
@@ -173,7 +204,7 @@ def test_P06_sigterm_ends_after_the_step_with_a_checkpoint(party: str, tmp_path:
         assert {name: checkpoints(hosts, name)[-1] for name in PARTIES} == dict.fromkeys(PARTIES, 28)
         hosts.start()
         finish_well(hosts, undisturbed, saved_elsewhere=True)
-        assert "going on after step 28" in hosts.outputs(["lab"])
+        assert "going on from the checkpoint of step 28" in hosts.outputs(["lab"])
 
 
 @pytest.mark.parametrize("party", ["label_party", "lab"])
@@ -189,7 +220,7 @@ def test_P06_a_second_signal_ends_at_once(party: str, tmp_path: Path, undisturbe
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCONT):  # the first of both is the one with less
             hosts.running[party].signal(number)
         assert hosts.finish(party) == {party: 143}
-        assert checkpoints(hosts, party) == [20]
+        assert checkpoints(hosts, party) == [0, 20]
         hosts.start(party)
         finish_well(hosts, undisturbed)
 

@@ -70,8 +70,8 @@ def test_P01_killed_again_while_it_resumes(party: str, when: str, where: str, ki
 @pytest.mark.slow
 def test_P01_both_die_at_the_same_step_at_different_places(killed_run: Path, tmp_path: Path) -> None:
     faults = {
-        "label_party": [Fault("after", "cutlayer.common.checkpoints:CheckpointStore.save", 2)],
-        "lab": [Fault("before", "cutlayer.common.checkpoints:CheckpointStore.save", 2)],
+        "label_party": [Fault("after", "cutlayer.common.checkpoints:CheckpointStore.save", 3)],
+        "lab": [Fault("before", "cutlayer.common.checkpoints:CheckpointStore.save", 3)],
         "bank": [Fault("after", "cutlayer.nonlabel_party.client:LabelPartyClient._read_answer", 39)],
     }
     see_it_through(killed_run, tmp_path / "out", faults)

@@ -38,7 +38,7 @@ def test_P01_killed_parties_are_started_again_and_go_on(tmp_path: Path, undistur
     assert status == 0, output
     for party in ("lab", "label_party"):
         assert f"{party}: was killed by SIGKILL; starting it again (1 of 1000)" in output
-    assert "going on after step" in output
+    assert "going on from the checkpoint of step" in output
     require_same(out, undisturbed)
 
 

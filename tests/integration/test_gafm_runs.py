@@ -113,7 +113,7 @@ def test_P01_parties_that_are_killed_go_on_with_the_same_bits(tmp_path: Path) ->
     kill(killed / "out", ["lab", "label_party"])
     status, output = finish(process)
     assert status == 0, output
-    assert "going on after step" in output
+    assert "going on from the checkpoint of step" in output
     require_same(killed / "out", whole / "out")
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import numpy as np
+import pytest
 import torch
-from support.runs import Run
-from support.scripted import ScriptedClient, label_party
+from support.forked import Forked
+from support.runs import Run, changed, free_port, write
+from support.scripted import SECRET, ScriptedClient, label_party
 
 from cutlayer.common.randomness import Noise, public_key
 from cutlayer.common.tensors import MatrixReader
@@ -84,6 +87,102 @@ def test_P16_an_almost_equal_z_in_a_new_session_gets_unrelated_noise(tmp_path: P
     _, (other,) = first_answers(tmp_path / "c", secret, [nudged_Bd])
     assert torch.equal(gradient(one), gradient(again))
     assert abs(np.corrcoef(gradient(one).flatten(), gradient(other).flatten())[0, 1]) < 0.2
+
+
+class Killed:
+    """A label party with a noise secret that it makes itself, as a process that can be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        own = {
+            "job.checkpoint": {"every_steps": 1000},
+            "label_party.noise_secret": None,
+            "label_party.id_secret": SECRET,
+        }
+        self.run = changed(make_run(folder), own)
+        self._folder, self._file = folder, write(folder, self.run)
+        self._running: list[Forked] = []
+
+    def start(self, out: str) -> ScriptedClient:
+        """With results in folder `out`; what was started before is killed. A client of it."""
+        self.kill()
+        address = f"127.0.0.1:{free_port()}"
+        command = ("label-party", self._file, "--listen", address, "--out", self._folder / out)
+        self._running.append(Forked(*command, output=self._folder / f"{len(self._running)}.txt"))
+        self.last.await_words("listening on")
+        return ScriptedClient(address, self.run)
+
+    @property
+    def last(self) -> Forked:
+        """What was started last."""
+        return self._running[-1]
+
+    def kill(self) -> None:
+        for process in self._running:
+            process.kill()
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Iterator[Killed]:
+    """None runs any more in the end."""
+    party = Killed(tmp_path)
+    yield party
+    party.kill()
+
+
+def early_answers(client: ScriptedClient, durable_steps: tuple[int, ...] = ()) -> list[bytes]:
+    """The label party's messages of the first steps."""
+    client.align(durable_steps)
+    for step in range(1, 5):
+        client.take_step(step)
+    client.channel.close()
+    return [message for kind, message in client.received if kind == "Train"]
+
+
+def refused(client: ScriptedClient, durable_steps: tuple[int, ...]) -> str:
+    """Why a client that holds these checkpoints is not admitted."""
+    client.align(durable_steps)
+    code, words, _ = client.received[-1][1]
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    client.channel.close()
+    return str(words)
+
+
+@pytest.mark.slow
+def test_P16_a_label_party_that_was_killed_early_gives_the_same_answers_again(killed: Killed) -> None:
+    answers = early_answers(killed.start("out"))
+    assert len(answers) == 8  # with a welcome each
+    assert early_answers(killed.start("out"), (0,)) == answers
+    assert early_answers(killed.start("another run")) != answers  # for whoever holds no checkpoint: see below
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", ["answered", "aligned"])
+def test_P16_a_label_party_that_was_killed_early_answers_nothing_with_another_folder(killed: Killed, at: str) -> None:
+    client = killed.start("out")
+    early_answers(client) if at == "answered" else client.align()
+    words = refused(killed.start("elsewhere"), (0,))
+    assert "party 'lab' has saved step 0 of this run, of which the label party's folder knows nothing" in words
+    assert "start the label party with the --out DIR that it began with" in words
+    assert "give another --out DIR at every party, and the job another `seed`" in words
+    if at == "answered":
+        words = refused(killed.start("out"), ())  # nor may the party have lost its own
+        assert "party 'lab' comes without a checkpoint of this run, which has saved step 0" in words
+
+
+@pytest.mark.slow
+def test_P16_another_noise_secret_than_that_of_the_answers_is_refused(killed: Killed, tmp_path: Path) -> None:
+    early_answers(killed.start("out"))
+    secret = tmp_path / "out" / "label_party" / "noise_secret"
+    first = secret.read_bytes()
+    for lose in (lambda: secret.write_bytes(bytes(32)), secret.unlink):
+        lose()
+        killed.start("out").align((0,))
+        status, output = killed.last.finish()
+        assert status == 2
+        assert "the noise secret is not the one that the run began with" in output
+        assert "bring back label_party/noise_secret" in output
+    secret.write_bytes(first)
+    early_answers(killed.start("out"), (0,))
 
 
 def test_P17_the_noise_does_not_follow_from_the_job_file(tmp_path: Path) -> None:

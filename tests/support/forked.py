@@ -65,6 +65,7 @@ class Forked:
         variables: Mapping[str, str] | None = None,
     ) -> None:
         self._output = output
+        output.touch()
         self._process: ForkServerProcess = _context().Process(
             target=_live, args=(list(map(str, args)), output, fault, environment(**(variables or {}))), daemon=True
         )

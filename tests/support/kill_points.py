@@ -13,7 +13,7 @@ EVERY = 20
 RUN = run_to_kill(epochs=2, checkpoint={"every_steps": EVERY}) | {"restarts": 0}
 TRAIN_STEPS, EPOCH_STEPS, STEPS = 29, 37, 74
 _AT = (1, EVERY - 1, EVERY, EVERY + 1, STEPS)
-_CHECKPOINTS = (1, 2, 4)
+_CHECKPOINTS = (1, 2, 3, 5)  # of steps 0, 20, 40, 60, 74
 _LABEL, _LAB, _COMMON = "cutlayer.label_party", "cutlayer.nonlabel_party", "cutlayer.common"
 
 

@@ -109,10 +109,12 @@ class ScriptedClient:
                 return answers
             time.sleep(0.1)
 
-    def align(self) -> None:
-        """Send the ids."""
+    def align(self, durable_steps: tuple[int, ...] = ()) -> None:
+        """Send the ids, and of which steps this party holds checkpoints."""
         terms = self.terms
-        greeting = Greeting(PROTOCOL, __version__, self.party, terms.job_digest, self.width, None, None, 0, b"")
+        greeting = Greeting(
+            PROTOCOL, __version__, self.party, terms.job_digest, self.width, None, None, 0, b"", durable_steps
+        )
         ids = training_pb2.IdDigests(
             total=len(self.own.digests),
             digests=alignment.digests_to_wire(self.own.digests),

@@ -97,8 +97,8 @@ def test_P19_no_field_of_a_recorded_frame_is_unknown(name: str) -> None:
 
 def test_P20_a_run_goes_on_from_recorded_checkpoints(name: str, tmp_path: Path) -> None:
     outcome = begin_from_checkpoints(name, tmp_path).wait().require_success()
-    assert f"all parties go on after step {STEP}" in outcome.log("label_party")
-    assert f"going on after step {STEP}" in outcome.log("lab")
+    assert f"all parties go on from the checkpoint of step {STEP}" in outcome.log("label_party")
+    assert f"going on from the checkpoint of step {STEP}" in outcome.log("lab")
     for party in PARTIES:
         assert "damaged" not in outcome.log(party)
         assert outcome.weights(party)

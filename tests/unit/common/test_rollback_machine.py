@@ -199,7 +199,9 @@ class Parties(RuleBasedStateMachine):
         label = self.label
         common = set(label.disk).intersection(*label.ids.values())
         label.resumed = label.done = max(common, default=0)
-        label.weights, states, journal = label.disk.get(label.done, (b"start", {}, []))
+        if label.done not in label.disk:
+            label.save(0, b"start", {})
+        label.weights, states, journal = label.disk[label.done]
         label.journal = list(journal)
         label.disk.drop_after(label.done)
         self.eras += 1
@@ -238,9 +240,11 @@ class Parties(RuleBasedStateMachine):
             return
         lab.weights, state, journal = lab.disk.get(resume_step, (b"start", None, []))
         assert resume_step == 0 or resume_step in lab.disk
+        assert not self.label.last(lab.name) or lab.disk  # what was answered can be gone back to
         lab.journal, lab.era = list(journal), era
         lab.disk.drop_after(resume_step)
         lab.link = NonlabelPartyLink(terms(lab.name), STEPS, state)
+        lab.unsaved = resume_step not in lab.disk
 
     def on_answer(self, lab: Lab, step: int, history: bytes, g: bytes, due: bool) -> None:
         if lab.link is None:

@@ -25,13 +25,16 @@ def require(folder: Path, answered: int, saved: Sequence[int], durable: Sequence
     ("answered", "saved", "durable"),
     [
         (0, (), ()),
-        (15, (), ()),
-        (20, (20,), ()),  # killed after the label party had saved, before it could itself
-        (20, (20,), (20,)),
-        (40, (40, 20), (20,)),
+        (0, (0,), ()),  # killed after the label party had saved, before it could itself
+        (0, (0,), (0,)),
+        (15, (0,), (0,)),
+        (20, (20, 0), (0,)),  # killed after the label party had saved, before it could itself
+        (20, (20, 0), (20, 0)),
+        (40, (40, 20), (20, 0)),
         (47, (47, 40), (47, 40)),
-        (15, (), (15,)),  # gave up waiting for a label party that was killed before its first checkpoint
-        (19, (20,), (20,)),  # a loss of power took what was noted after the label party had saved
+        (15, (0,), (15, 0)),  # gave up waiting for a label party that was killed before the checkpoint of step 20
+        (0, (0,), (15, 0)),  # a loss of power took what was noted after the label party had saved
+        (15, (), ()),  # an earlier release, which saved no step 0
     ],
 )
 def test_P01_a_crash_never_makes_a_stranger(
@@ -40,15 +43,24 @@ def test_P01_a_crash_never_makes_a_stranger(
     require(tmp_path, answered, saved, durable)
 
 
-@pytest.mark.parametrize("durable", [(), (30,)], ids=["empty", "another's"])
-def test_P03_a_party_without_its_folder_is_refused(durable: Sequence[int], tmp_path: Path) -> None:
-    words = "party 'lab' comes without a checkpoint of this run, which has saved step 40: start it on the host and"
+@pytest.mark.parametrize(
+    ("answered", "saved", "durable"), [(47, (40, 20), ()), (47, (40, 20), (30,)), (20, (20, 0), ()), (1, (0,), ())]
+)
+def test_P03_a_party_without_its_folder_is_refused(
+    answered: int, saved: Sequence[int], durable: Sequence[int], tmp_path: Path
+) -> None:
+    words = f"'lab' comes without a checkpoint of this run, which has saved step {saved[0]}: start it on the host and"
     with pytest.raises(SkewError, match=words):
-        require(tmp_path, 47, (40, 20), durable)
+        require(tmp_path, answered, saved, durable)
 
 
-@pytest.mark.parametrize(("answered", "saved"), [(0, ()), (19, ()), (2, (2,))])
-def test_P16_a_label_party_without_its_folder_is_refused(answered: int, saved: Sequence[int], tmp_path: Path) -> None:
-    words = "'lab' has saved step 20 of this run, of which the label party's folder knows nothing: start the label"
+@pytest.mark.parametrize(
+    ("answered", "saved", "durable"),
+    [(0, (), (40, 20)), (19, (), (40, 20)), (2, (2,), (40, 20)), (0, (0,), (40, 20)), (0, (), (20, 0)), (0, (), (0,))],
+)
+def test_P16_a_label_party_without_its_folder_is_refused(
+    answered: int, saved: Sequence[int], durable: Sequence[int], tmp_path: Path
+) -> None:
+    words = f"'lab' has saved step {durable[0]} of this run, of which the label party's folder knows nothing: start"
     with pytest.raises(SkewError, match=words):
-        require(tmp_path, answered, saved, (40, 20))
+        require(tmp_path, answered, saved, durable)

@@ -210,11 +210,12 @@ class TestEveryAttack:
             assert set(guess.row_ids) <= rows
 
 
+@pytest.mark.parametrize("seen", [(), (1, -2)], ids=["nothing", "two steps"])
 @pytest.mark.parametrize(("name", "granted"), CASES)
-def test_goes_on_from_its_state_with_the_same_bits(name: str, granted: frozenset[str]) -> None:
+def test_goes_on_from_its_state_with_the_same_bits(name: str, granted: frozenset[str], seen: tuple[int, ...]) -> None:
     scene, y_B = Scene.of(granted), labels(40, 8)
     first, second = attacks.create(name, {}), attacks.create(name, {})
-    for times in (1, -2):
+    for times in seen:
         first.observe(scene.view(times * textbook(y_B), y_B))
     second.restore(load(save(dict(first.state()))))
     view = scene.view(3 * textbook(y_B)[:20], y_B[:20])
