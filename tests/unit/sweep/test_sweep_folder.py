@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +135,18 @@ def test_table_without_a_finished_run_has_its_columns(tmp_path: Path) -> None:
     table = table_of(tmp_path, [])
     assert table.num_rows == 0
     assert {"run", "test_auc", "leak_p95"} <= set(table.column_names)
+
+
+def test_the_code_on_the_page_reads_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "sweep.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    folder = tmp_path / "sweeps" / "sweep"
+    folder.mkdir(parents=True)
+    table_of(folder, planned(tmp_path, {"label_party.defense": ["none", {"name": "iso", "t": 4}], "job.seed": [5, 6]}))
+    monkeypatch.chdir(tmp_path)
+    exec(code)
+    rows = ast.literal_eval(capsys.readouterr().out)
+    assert [(row["defense"], row["test_auc_mean"]) for row in rows] == [("none", 0.9), ("iso", 0.9)]
+    assert [row["leak_p95_mean"] for row in rows] == pytest.approx([0.7, 0.7])
