@@ -80,6 +80,33 @@ def test_what_the_runs_have_in_common_may_not_change(tmp_path: Path) -> None:
         folder.prepare([run])
 
 
+@pytest.mark.parametrize(
+    "grid",
+    [{"job.seed": [0], "job.epochs": [1]}, {"job.batch_size": [64]}],
+    ids=["one more axis", "another axis"],
+)
+def test_axes_may_not_change_once_a_run_was_begun(tmp_path: Path, grid: dict[str, Any]) -> None:
+    before = planned(tmp_path, {"job.seed": [0, 1]})
+    folder = SweepFolder(tmp_path / "out")
+    folder.prepare(before)
+    folder.prepare(planned(tmp_path, grid))  # not begun yet
+    folder.prepare(before)
+    finish(folder, before[0])
+    with pytest.raises(UserError, match=r"a sweep over job.seed was begun in it, .* over job\.\w+.*another --out DIR"):
+        folder.prepare(planned(tmp_path, grid))
+
+
+def test_values_that_are_gone_leave_their_folders_and_are_told_of(tmp_path: Path) -> None:
+    before, after = planned(tmp_path, {"job.seed": [0, 1]}), planned(tmp_path, {"job.seed": [1, 2]})
+    folder = SweepFolder(tmp_path / "out")
+    folder.prepare(before)
+    for run in before:
+        finish(folder, run)
+    assert folder.others(before) == []
+    folder.prepare(after)
+    assert folder.others(after) == ["seed=0"]
+
+
 def test_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").touch()
