@@ -82,10 +82,13 @@ class Visit:
         assert [url for url in self.asked if url != file.as_uri() and not url.startswith(("data:", "blob:"))] == []
 
 
+_COURSES = ("course-flipped", "course-utility", "divergence", "leak-cut", "leak-first", "power")
+
+
 def figures_of(run: str) -> list[str]:
     kinds = ("norms", "projection")
     of_gradients = [f"{run}-0-{kind}-{which}" for kind in kinds for which in ("exact", "perturbed")]
-    return [*of_gradients, *(f"{run}-{name}" for name in ("divergence", "leak-cut", "leak-first", "power"))]
+    return [*of_gradients, *(f"{run}-{name}" for name in _COURSES)]
 
 
 @pytest.mark.timeout(240)
