@@ -136,7 +136,14 @@ class DefenseError(CutlayerError):
 
 
 class StorageError(CutlayerError, OSError):
-    """A file cannot be written; the message names it and says what to do. What was there before is still whole."""
+    """A file cannot be written; the message names it and says what to do. What was there before is still whole.
+
+    `strerror` is why, in the system's words.
+    """
+
+    def __init__(self, message: str, why: str = "") -> None:
+        super().__init__(message)
+        self.strerror = why
 
 
 class TrainingError(CutlayerError):

@@ -42,9 +42,8 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else str(error)
         remedy = _REMEDIES.get(error.errno or 0, "see to this disk")
-        raise StorageError(
-            f"{path}: cannot be written ({why}); {remedy}, then start again with the same --out DIR"
-        ) from error
+        message = f"{path}: cannot be written ({why}); {remedy}, then start again with the same --out DIR"
+        raise StorageError(message, why) from error
 
 
 def write_atomically(path: Path, data: bytes | str, mode: int = 0o644) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cutlayer.common.errors import DataError
-from cutlayer.common.tables import Table, listed
+from cutlayer.common.tables import Table
 
 Positive = str | int | float | bool | None
 
 _WORDS = {"true": 1.0, "false": 0.0}
 # What YAML reads `Yes` or `off` as, where the run file has no quotes around it.
 _YAML_WORDS = {True: frozenset({"yes", "true", "on"}), False: frozenset({"no", "false", "off"})}
-_POSITIVE_WORDS = frozenset({"yes", "y", "true", "t", "positive", "pos", "on", "+"})
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ def read_labels(table: Table, *, task: str, classes: int, positive: Positive, mi
         missing_label: `error`, or `drop` for leaving rows without a label out.
 
     Raises:
-        DataError: no label column, missing labels, or values that do not fit the task.
+        DataError: no label column, missing labels, or values that do not fit the task. It shows none.
     """
     if table.label is None:
         raise DataError(f"{table.origin}: there is no label column; name it with `label: ...` in the party's data")
@@ -91,11 +88,10 @@ def require_classes(y_train: npt.NDArray[np.int64], task: str) -> None:
 def _missing(origin: str, missing: int, missing_label: str) -> list[str]:
     if not missing:
         return []
-    rows = "1 row has" if missing == 1 else f"{missing} rows have"
     if missing_label != "drop":
         pronoun = "it" if missing == 1 else "them"
-        raise DataError(f"{origin}: {rows} no label; `missing_label: drop` drops {pronoun}")
-    return [f"{origin}: {rows} no label and {'is' if missing == 1 else 'are'} dropped"]
+        raise DataError(f"{origin}: {_rows(missing)} no label; `missing_label: drop` drops {pronoun}")
+    return [f"{origin}: {_rows(missing)} no label and {'is' if missing == 1 else 'are'} dropped"]
 
 
 def _binary(values: Sequence[str], counts: npt.NDArray[np.int64], positive: Positive, origin: str) -> list[int]:
@@ -103,20 +99,20 @@ def _binary(values: Sequence[str], counts: npt.NDArray[np.int64], positive: Posi
     if positive is not None:
         counts_as_one = [_equals(value, positive) for value in values]
         if not any(counts_as_one):
-            raise DataError(f"{origin}: no label is {positive!r} (`positive`); the labels are {listed(sorted(values))}")
+            raise DataError(
+                f"{origin}: `positive` is {positive!r}, and no label is; the label column has {_different(values)}, of "
+                "which it must be one, as it is written there"
+            )
         return list(map(int, counts_as_one))
     numbers = {_number(value) for value in values}
     if numbers <= {0.0, 1.0} or numbers <= {-1.0, 1.0}:
         return [int(_number(value) == 1) for value in values]
-    if len(values) == 2:
-        suggested = next((v for v in values if v.lower() in _POSITIVE_WORDS), values[int(np.argmin(counts))])
-        raise DataError(
-            f"{origin}: the labels are {listed(sorted(values))}; say which of the two counts as 1, in the label "
-            f"party's data: `positive: {_as_yaml(suggested)}`"
-        )
+    odd = int(counts[[_number(value) not in (-1.0, 0.0, 1.0) for value in values]].sum())
+    others, instead = ("the other", "") if len(values) == 2 else ("all others", ", or write task: multiclass")
     raise DataError(
-        f"{origin}: task binary, but the label column has {len(values)} different values, {listed(sorted(values))}; "
-        "say which one counts as 1 against all others with `positive: ...`, or write task: multiclass"
+        f"{origin}: task binary, but the label column has {_different(values)}, expected 0 and 1, -1 and 1, or false "
+        f"and true{f'; {_rows(odd)} something else' if odd else ''}; say which value counts as 1 against {others}, in "
+        f"the label party's data: `positive: ...`{instead}"
     )
 
 
@@ -128,7 +124,7 @@ def _multiclass(values: Sequence[str], classes: int, origin: str) -> tuple[list[
     if len(rank_of) != classes:
         raise DataError(
             f"{origin}: the label column has {len(rank_of)} different values, but job.classes is {classes}; "
-            f"the values are {listed(sorted(values))}"
+            "write that number there, or see which column `label` names"
         )
     notes = []
     if any(key != (rank, "") for key, rank in rank_of.items()):
@@ -136,8 +132,13 @@ def _multiclass(values: Sequence[str], classes: int, origin: str) -> tuple[list[
     return [rank_of[key] for key in keys], notes
 
 
-def _as_yaml(value: str) -> str:
-    return value if re.fullmatch(r"\w[\w .-]*", value) else json.dumps(value, ensure_ascii=False)
+def _rows(count: int) -> str:
+    return "1 row has" if count == 1 else f"{count} rows have"
+
+
+def _different(values: Sequence[str]) -> str:
+    """How many there are. Which ones is for nobody's log: the column may be another than a person thinks."""
+    return f"{len(values)} different value{'' if len(values) == 1 else 's'}"
 
 
 def _equals(label: str, positive: str | int | float | bool) -> bool:

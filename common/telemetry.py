@@ -222,7 +222,7 @@ class Telemetry:
         """Say, once, that a convenience is gone."""
         if path not in self._unwritten:
             self._unwritten.add(path)
-            text = f"goes on without {path}, which cannot be written: {error.__cause__}"
+            text = f"goes on without {path}, which cannot be written: {error.strerror}"
             self._show(lambda display: display.message(self._party, "warning", text))
 
 

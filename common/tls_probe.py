@@ -89,8 +89,8 @@ def _unverified(error: ssl.SSLCertVerificationError, address: str, own: OwnCerti
         return f"{who} was not made by the CA in {own.files.ca}; both parties need certificates from one CA"
     if code in _OTHER_NAME:
         return (
-            f"{who} is not for the name {host_of(address)!r}; connect by a name that is in it, or issue it again with "
-            f"`--host {host_of(address)}`"
+            f"{who} is not for the name {host_of(address)!r}; connect by a name that is in it, or renew it: "
+            f"`cutlayer certs renew DIR label_party --host {host_of(address)}`"
         )
     if code == _OTHER_PURPOSE:
         return f"{who} is not a label party's; issue one for label_party"

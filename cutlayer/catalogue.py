@@ -49,8 +49,15 @@ def _entry(name: str, plugin: type[Any]) -> Iterator[str]:
     fields = [field for field in dataclasses.fields(plugin) if field.init] if dataclasses.is_dataclass(plugin) else []
     if needed := [field.name for field in fields if _is_required(field)]:
         yield f"      needs: {', '.join(needed)}"
-    if defaults := {field.name: _default(field) for field in fields if not _is_required(field)}:
+    if one_of := getattr(plugin, "one_of", None):
+        yield f"      one of: {', '.join(_alternative(*option) for option in one_of.items())}"
+    chosen = [field for field in fields if not _is_required(field) and field.name not in (one_of or {})]
+    if defaults := {field.name: _default(field) for field in chosen}:
         yield f"      options: {_as_yaml(defaults)}"
+
+
+def _alternative(option: str, where_none: float | None) -> str:
+    return option if where_none is None else f"{option} ({where_none:g} if none is given)"
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:

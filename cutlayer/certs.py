@@ -93,19 +93,25 @@ def issue(
         write_atomically(target / "ca.pem", _pem(ca.certificate))
 
 
-def renew(folder: Path, party: str, days: int = DAYS) -> None:
+def renew(folder: Path, party: str, hosts: Sequence[str] = (), days: int = DAYS) -> None:
     """Give `party` a new key, and a certificate for the same names; processes that run take both up by themselves.
 
+    Args:
+        hosts: at which the label party is reached, as of `issue`, besides those in the old certificate.
+
     Raises:
-        UserError: there is no CA, or no certificate of `party` to go by.
+        UserError: there is no CA, no certificate of `party` to go by, or hosts are given for a non-label party.
     """
     _require_party(party)
+    if hosts and party != LABEL_PARTY:
+        raise UserError(f"--host names where the label party is reached: give it where you renew {LABEL_PARTY}")
     ca, target = _Authority(folder), folder / party
     if not (target / "cert.pem").exists():
         raise UserError(f"{target}: has no certificate to renew; write `cutlayer certs issue {folder} {party}`")
     names = alternative_names(read_certificate(target / "cert.pem")) or ()
-    hosts = [name for name in names if not isinstance(name, x509.UniformResourceIdentifier)]
-    certificate, key = ca.certify(party, hosts, days, now())
+    kept = [name for name in names if not isinstance(name, x509.UniformResourceIdentifier)]
+    added = [name for name in _host_names(hosts) if name not in kept]
+    certificate, key = ca.certify(party, [*kept, *added], days, now())
     write_atomically(target / "ca.pem", _pem(ca.certificate))
     _write(target, certificate, key)
 

@@ -12,6 +12,10 @@ import typer
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make and read the parties' certificates.")
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the job's certificates.")]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option(metavar="HOST", help="Where the label party is reached: DNS name or IP address; may be repeated."),
+]
 Days = Annotated[int, typer.Option(min=1, metavar="N", help="How long it holds.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show tracebacks of internal errors.")]
 
@@ -40,10 +44,7 @@ def init(
 def issue(
     folder: Folder,
     parties: Annotated[list[str], typer.Argument(metavar="PARTY...", help="label_party, or a non-label party's name.")],
-    host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="HOST", help="Where the label party is reached: DNS name or IP address; may be repeated."),
-    ] = None,
+    host: Hosts = None,
     days: Days = 365,
     verbose: Verbose = False,
 ) -> None:
@@ -61,16 +62,17 @@ def issue(
 def renew(
     folder: Folder,
     party: Annotated[str, typer.Argument(metavar="PARTY", help="label_party, or a non-label party's name.")],
+    host: Hosts = None,
     days: Days = 365,
     verbose: Verbose = False,
 ) -> None:
-    """Give PARTY a new key and certificate for the same names.
+    """Give PARTY a new key and certificate for the same names, and those of --host.
 
     Running processes take the files up at the next connection.
     """
     from cutlayer import certs
 
-    _run(lambda: certs.renew(folder, party, days), f"{folder / party}: renewed", verbose)
+    _run(lambda: certs.renew(folder, party, host or [], days), f"{folder / party}: renewed", verbose)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import grpc
@@ -11,8 +12,9 @@ from cutlayer.common import run_files
 from cutlayer.common.certificates import Identity, identity_of, read_certificate
 from cutlayer.common.config import LabelPartySection, NonlabelPartySection, PartySection, TlsFiles
 from cutlayer.common.errors import CertificateError, ConfigError
+from cutlayer.common.fields import given_address
 from cutlayer.common.job import LABEL_PARTY
-from cutlayer.common.tls import OwnCertificate, channel_credentials
+from cutlayer.common.tls import OwnCertificate, channel_credentials, host_and_port
 from cutlayer.common.tls_probe import examine
 
 _TIMEOUT_S = 5.0
@@ -34,7 +36,7 @@ def health(file: Path, name: str | None, connect: str | None, certificate: Path 
     """
     run_file = run_files.load(file)
     section = run_file.label_section() if name is None else run_file.nonlabel_section(name)
-    address = connect or _address(section)
+    address = given_address("--connect", connect) or _address(section)
     serves, words = _ask(address, _certificate(run_file.job.name, name, section, certificate))
     print(f"the label party at {address} {words}")
     return 0 if serves else 1
@@ -89,4 +91,26 @@ def _ask(address: str, own: OwnCertificate | None) -> tuple[bool, str]:
 def _why(error: grpc.RpcError, address: str, own: OwnCertificate | None) -> str:
     if problem := examine(address, own):
         raise CertificateError(problem) from error
-    return f"does not answer: {error.code().name}"
+    return f"does not answer: {_unreached(address) or _unlike(error)}"
+
+
+def _unreached(address: str) -> str | None:
+    """Why no line to `address` comes about, and what to do; None where one does."""
+    try:
+        socket.create_connection(host_and_port(address), _TIMEOUT_S).close()
+    except ConnectionRefusedError:
+        return "nobody listens there; start the label party, or give its address with --connect"
+    except socket.gaierror:
+        return "no host of that name is known here; give another address with --connect"
+    except TimeoutError:
+        return "the host sends nothing back; is it up, is the address right, does the firewall let the port through?"
+    except (OSError, OverflowError) as error:
+        return f"it cannot be reached ({error}); give another address with --connect"
+    return None
+
+
+def _unlike(error: grpc.RpcError) -> str:
+    """What is odd about who listens at the address."""
+    if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"it is connected, but silent for {_TIMEOUT_S:g} s; its log says whether it hangs"
+    return f"who listens there is no label party ({error.code().name}); give its address with --connect"

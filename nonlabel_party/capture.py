@@ -19,8 +19,16 @@ from torch import Tensor
 
 from cutlayer.common.errors import UserError
 from cutlayer.common.job import Job
+from cutlayer.nonlabel_party.capture_files import (
+    HEADER,
+    PART_SUFFIX,
+    ROWS,
+    SCHEMA,
+    opened,
+    require_unchanged,
+    whole_batch,
+)
 from cutlayer.nonlabel_party.parts import part_paths
-from cutlayer.nonlabel_party.recorder import HEADER, PART_SUFFIX, ROWS, SCHEMA
 from cutlayer.nonlabel_party.view import CleanPositive, FirstLayer, StepView
 
 
@@ -52,7 +60,7 @@ class Captured:
         """The capture in `folder`.
 
         Raises:
-            UserError: there is none, or it is not whole.
+            UserError: there is none, or it is not whole, or a file has another checksum than when it was written.
         """
         if not (folder / HEADER).is_file():
             raise UserError(
@@ -69,7 +77,9 @@ class Captured:
             raise ValueError(f"{HEADER} is damaged")
         if header["schema"] != SCHEMA:
             raise ValueError(f"its schema is {header['schema']}, expected {SCHEMA}")
-        with pa.memory_map(str(folder / ROWS)) as file, pa.ipc.open_file(file) as reader:
+        for name, expected in dict(header.get("sha256", {})).items():  # older captures have none
+            require_unchanged(folder / name, expected)
+        with opened(folder / ROWS) as reader:
             table = reader.read_all()
             row_ids = np.array(table["row_id"].to_pylist(), dtype=object)
             x = table["x"].combine_chunks().flatten() if "x" in table.column_names else pa.array([], pa.float32())
@@ -94,9 +104,9 @@ class Captured:
     def views(self) -> Iterator[StepView]:
         """What the party's attacks saw at each recorded step, to the last bit."""
         for part in self.parts:
-            with pa.memory_map(str(part)) as file, pa.ipc.open_file(file) as reader:
+            with opened(part) as reader:
                 for number in range(reader.num_record_batches):
-                    yield self._view(_whole(reader, number, part))
+                    yield self._view(whole_batch(reader, number))
 
     def _view(self, batch: pa.RecordBatch) -> StepView:
         rows = batch["rows"].flatten().to_numpy()
@@ -117,22 +127,9 @@ class Captured:
 
 
 def _steps_in(part: Path) -> int:
-    try:
-        with pa.memory_map(str(part)) as file, pa.ipc.open_file(file) as reader:
-            steps: int = reader.num_record_batches
-            return steps
-    except (OSError, pa.ArrowException) as error:
-        raise ValueError(f"{part.name} is damaged: {error}") from error
-
-
-def _whole(reader: pa.RecordBatchFileReader, number: int, part: Path) -> pa.RecordBatch:
-    """Step `number` of a part; Arrow itself would trust the lengths in it, and end the process where they are wrong."""
-    try:
-        batch = reader.get_batch(number)
-        batch.validate(full=True)
-    except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{part}: this part of the capture is damaged: {error}") from error
-    return batch
+    with opened(part) as reader:
+        steps: int = reader.num_record_batches
+        return steps
 
 
 def _first(batch: pa.RecordBatch, count: int) -> FirstLayer:

@@ -1,6 +1,6 @@
 """Records what a curious party saw, step by step, so that attacks can look at it after training.
 
-    <party>/capture/capture.json              whose it is: job, party, known labels, threads; when finished: `finished`
+    <party>/capture/capture.json              whose it is: job, party, known labels, threads; checksums; the end
     <party>/capture/rows.arrow                row_id, x: the aligned rows and their features
     <party>/capture/part-000000001.arrow      one record batch a training step, from that step on
 
@@ -22,25 +22,11 @@ from torch import Tensor
 from cutlayer.common.config import Capture
 from cutlayer.common.files import write_atomically
 from cutlayer.common.job import Job
+from cutlayer.nonlabel_party.capture_files import HEADER, PART_SUFFIX, ROWS, SCHEMA, STEP_SCHEMA, checksum, opened
 from cutlayer.nonlabel_party.parts import Parts, whole_file
 from cutlayer.nonlabel_party.view import StepView
 
-SCHEMA = 1
-HEADER, ROWS, PART_SUFFIX = "capture.json", "rows.arrow", "arrow"
 _BYTES_PER_MB = 1_000_000
-_NUMBERS = pa.list_(pa.float32())
-STEP_SCHEMA = pa.schema(
-    [
-        ("step", pa.int64()),
-        ("rows", pa.list_(pa.int64())),  # (B,), indices into rows.arrow
-        ("z", _NUMBERS),  # (B, d), row after row; and so are the following
-        ("g", _NUMBERS),  # (B, d)
-        ("g_first", _NUMBERS),  # (B, D), at the first layer; null where not recorded
-        ("positive_row", pa.int64()),  # index in the batch; null at a step without granted gradient
-        ("positive_g", _NUMBERS),  # (d,)
-        ("positive_g_first", _NUMBERS),  # (D,)
-    ]
-)
 
 
 class Recorder:
@@ -63,6 +49,7 @@ class Recorder:
         self._bytes = self._steps = 0
         self._full_at: int | None = None
         self._row_of: dict[str, int] = {}
+        self._checksums: dict[str, str] = {}  # by the file's name
 
     @property
     def looks_at_first_layer(self) -> bool:
@@ -79,6 +66,7 @@ class Recorder:
         table = pa.table(columns)
         with whole_file(self._folder / ROWS) as path, pa.ipc.new_file(str(path), table.schema) as writer:
             writer.write_table(table)
+        self._checksums[ROWS] = checksum(self._folder / ROWS)
         self._write_header(None)
 
     def add(self, view: StepView) -> None:
@@ -102,11 +90,18 @@ class Recorder:
     def end_part(self, step: int) -> None:
         """All up to `step` is safe on the disk when this returns."""
         self._parts.end(step)
+        if self._sum_up():
+            self._write_header(None)
 
     def go_back(self, step: int) -> None:
         """Forget what was recorded after `step`, which is one that ended a part, or 0."""
         self._parts.go_back(step)
-        self._full_at = self._full_by(step)
+        before = self._header_before()
+        full_at: int | None = before.get("full_at")
+        self._full_at = full_at if full_at is not None and full_at <= step else None
+        left = {part.name for part in self._parts.paths()}
+        self._checksums = {name: sum_ for name, sum_ in before.get("sha256", {}).items() if name in left}
+        self._sum_up()  # of a part that ended just before the process did, or that an older release wrote
         sizes = [size for part in self._parts.paths() for size in _sizes(part)]
         self._bytes, self._steps = sum(sizes), len(sizes)
 
@@ -115,11 +110,17 @@ class Recorder:
         self.end_part(step)
         self._write_header(step)
 
-    def _full_by(self, step: int) -> int | None:
-        """At which step up to `step` it was full, by what is on the disk."""
+    def _header_before(self) -> dict[str, Any]:
+        """The header on the disk."""
         path = self._folder / HEADER
-        full_at: int | None = json.loads(path.read_bytes())["full_at"] if path.exists() else None
-        return full_at if full_at is not None and full_at <= step else None
+        found: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+        return found
+
+    def _sum_up(self) -> bool:
+        """Take the checksums of parts that have none yet; whether there were any."""
+        new = [part for part in self._parts.paths() if part.name not in self._checksums]
+        self._checksums |= {part.name: checksum(part) for part in new}
+        return bool(new)
 
     def _wanted(self, step: int) -> bool:
         first, last = self._options.from_step, self._options.to_step
@@ -141,7 +142,8 @@ class Recorder:
         return pa.record_batch([_one(value, STEP_SCHEMA.field(key).type) for key, value in values.items()], STEP_SCHEMA)
 
     def _write_header(self, last_step: int | None) -> None:
-        state = {"finished": last_step is not None, "last_step": last_step, "full_at": self._full_at}
+        state: dict[str, Any] = {"finished": last_step is not None, "last_step": last_step, "full_at": self._full_at}
+        state["sha256"] = self._checksums
         if last_step is not None:
             state["steps"] = self._steps
         header = json.dumps(self._header | state, indent=2, allow_nan=False)
@@ -158,6 +160,6 @@ def _one(value: Any, kind: pa.DataType) -> pa.Array:
 
 def _sizes(part: Path) -> list[int]:
     """Bytes of each step in a part, without those of the file itself."""
-    with pa.memory_map(str(part)) as file, pa.ipc.open_file(file) as reader:
+    with opened(part) as reader:
         batches = map(reader.get_batch, range(reader.num_record_batches))
         return list(map(pa.ipc.get_record_batch_size, batches))

@@ -30,6 +30,7 @@ class Run:
         varied: what a sweep varies in it, axis -> value; empty for a run of its own.
         config: the resolved run file, secrets masked.
         versions: package -> version.
+        damaged: files of figures that could not be read; known once `Details` has looked at them.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Run:
     config: Mapping[str, Any]
     versions: Mapping[str, str]
     varied: Mapping[str, Any] = field(default_factory=dict)
+    damaged: set[Path] = field(default_factory=set)
 
     @property
     def parties(self) -> list[str]:
@@ -184,7 +186,7 @@ class Details:
             found = load_file(file)
             return {party: _samples(found, party) for party in self._run.parties if f"{party}/step" in found}
         except (OSError, SafetensorError, KeyError, ValueError):
-            self.problems["samples"] = f"{file.name} is damaged"
+            self._damaged("samples", file)
             return {}
 
     def defense_figures(self) -> dict[tuple[str, str], tuple[Array, Array]]:
@@ -200,11 +202,14 @@ class Details:
 
     def evaluations(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl."""
+        file = self._run.folder / "metrics.jsonl"
+        if not file.exists():
+            self.problems["metrics"] = "metrics.jsonl is not here"
+            return []
         try:
-            lines = (self._run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-            return [json.loads(line) for line in lines]
+            return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
         except (OSError, ValueError):
-            self.problems["metrics"] = "metrics.jsonl is missing or damaged"
+            self._damaged("metrics", file)
             return []
 
     def _why_no_samples(self) -> str:
@@ -234,13 +239,17 @@ class Details:
         if self._run.summary["task"] != "binary" or not files:
             self.problems["attacks"] = "no party ran an attack on a binary task, or its folder is not here"
             return
+        file = self._own / "labels.parquet"
+        if not file.exists():
+            self.problems["attacks"] = "the label party's labels.parquet is not here"
+            return
         try:
-            labels = Labels.read(self._own / "labels.parquet")
+            labels = Labels.read(file)
             for file in files:
                 for layer, leaks in leaks_in(file, labels).items():
                     yield _series(file.parent.parent.name, file.stem, layer, leaks)
         except (OSError, ValueError, KeyError):
-            self.problems["attacks"] = "the labels or a party's guesses are missing or damaged"
+            self._damaged("attacks", file)
 
     def _table(self, file: Path, what: str, why_missing: str) -> dict[str, Array]:
         if not file.exists():
@@ -250,8 +259,12 @@ class Details:
             table = pq.read_table(file)
             return {name: table[name].to_numpy() for name in table.column_names}
         except (OSError, ValueError):
-            self.problems[what] = f"{file.name} is damaged"
+            self._damaged(what, file)
             return {}
+
+    def _damaged(self, what: str, file: Path) -> None:
+        self.problems[what] = f"{file.relative_to(self._run.folder)} is damaged"
+        self._run.damaged.add(file)
 
 
 def _samples(found: Mapping[str, Array], party: str) -> Samples:

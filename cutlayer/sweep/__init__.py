@@ -102,6 +102,8 @@ def _conclude(folder: SweepFolder, runs: Sequence[PlannedRun], failures: dict[st
     finished = [(run, folder.summary(run.name)) for run in runs if folder.finished(run)]
     write_results(folder.results, finished)
     print(f"{len(finished)} of {len(runs)} runs finished; results: {folder.results}")
+    if others := folder.others(runs):
+        print(f"not in it: {len(others)} in {folder.path / 'runs'} that this grid does not have, such as {others[0]}")
     if stopped_by is not None:
         print_error(f"sweep stopped by {signal.Signals(stopped_by).name}; the same command goes on where it stopped")
         return 128 + stopped_by

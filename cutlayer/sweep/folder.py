@@ -57,8 +57,9 @@ class SweepFolder:
         """Write the run files and the list of runs.
 
         Raises:
-            UserError: a run was begun here with another run file.
+            UserError: a run was begun here with another run file, or with other axes.
         """
+        self._require_axes(list(runs[0].varied))
         for run in runs:
             if self.of(run.name).exists() and self._written(run.name) != run.content:
                 raise UserError(
@@ -70,6 +71,10 @@ class SweepFolder:
             if not self.of(run.name).exists():
                 text = yaml.safe_dump(run.content, sort_keys=False, allow_unicode=True)
                 write_atomically(self.run_file(run.name), text, _PRIVATE)
+
+    def others(self, runs: Sequence[PlannedRun]) -> list[str]:
+        """Names of runs whose folders are here and that are none of `runs`."""
+        return sorted({path.name for path in self._runs.iterdir() if path.is_dir()} - {run.name for run in runs})
 
     def finished(self, run: PlannedRun) -> bool:
         """Whether a run has left complete results; one that cannot be told is not, and says why when it is started."""
@@ -100,6 +105,22 @@ class SweepFolder:
                     if time.monotonic() >= deadline:
                         raise
                     time.sleep(0.1)
+
+    def _require_axes(self, axes: list[str]) -> None:
+        """With other axes all runs have other names, and would begin anew beside the old ones."""
+        for name, varied in self._listed().items():
+            if list(varied) != axes and self.of(name).exists():
+                raise UserError(
+                    f"--out {self.path}: a sweep over {', '.join(varied)} was begun in it, and this grid is over "
+                    f"{', '.join(axes)}: no run could be kept; give another --out DIR"
+                )
+
+    def _listed(self) -> Mapping[str, Mapping[str, Any]]:
+        try:
+            found: dict[str, dict[str, Any]] = json.loads(self._list.read_text(encoding="utf-8"))["runs"]
+            return found
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}  # it is written anew
 
     def _written(self, name: str) -> Any:
         try:

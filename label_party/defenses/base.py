@@ -52,6 +52,7 @@ class Defense(ABC):
     paper: ClassVar[str]
     tasks: ClassVar[frozenset[str]] = frozenset({"binary", "multiclass"})
     passes_unchanged: ClassVar[bool] = False  # only `none` may send what it was given
+    one_of: ClassVar[Mapping[str, float | None]] = {}  # of these one is given at most -> what holds where none is
 
     def objective(self, setting: ObjectiveSetting) -> Objective | None:
         """What to train by, in place of the cross-entropy of the job; asked once, of the first party's defense.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +12,8 @@ from torch import Tensor
 from cutlayer.common.randomness import Noise
 from cutlayer.common.scores import norms
 from cutlayer.label_party.defenses.base import Defense, defenses
+
+_T = 1.0  # where the run file says nothing
 
 
 @defenses.register("iso")
@@ -23,6 +26,7 @@ class IsotropicNoise(Defense):
     """
 
     paper: ClassVar[str] = "Li et al., ICLR 2022"
+    one_of: ClassVar[Mapping[str, float | None]] = {"t": _T, "ratio": None}
     t: float | None = None
     ratio: float | None = None
 
@@ -37,7 +41,7 @@ class IsotropicNoise(Defense):
         """t, however it was given."""
         if self.ratio is not None:
             return self.ratio**2
-        return 1.0 if self.t is None else self.t
+        return _T if self.t is None else self.t
 
     def perturb(self, g_Bd: Tensor, y_B: Tensor, *, noise: Noise) -> Tensor:
         """`g_Bd` with noise on every number."""

@@ -19,6 +19,7 @@ from cutlayer.label_party.defenses.base import Defense, defenses
 from cutlayer.label_party.defenses.marvell_solver import Spectrum, solve, solve_for, sum_kl_with
 from cutlayer.label_party.defenses.max_norm import align_norms
 
+_SCALE = 1.0  # where the run file says nothing
 _KEEP = 0.9  # weight of the past in the running statistics
 _MIN_MEMBERS = 2  # rows of a class from which its statistics mean something
 _COUNTED = ("fallback_running", "fallback_max_norm", "batch_without_noise")
@@ -104,6 +105,7 @@ class Marvell(Defense):
 
     paper: ClassVar[str] = "Li et al., ICLR 2022"
     tasks: ClassVar[frozenset[str]] = frozenset({"binary"})
+    one_of: ClassVar[Mapping[str, float | None]] = {"scale": _SCALE, "power": None, "max_leak_auc": None}
     scale: float | None = None
     power: float | None = None
     max_leak_auc: float | None = None
@@ -178,7 +180,7 @@ class Marvell(Defense):
         gap, p, d = statistics.gap, statistics.p, len(statistics.delta_d)
         if self.max_leak_auc is not None:
             return solve_for(u=u, v=v, d=d, gap=gap, p=p, sum_kl=sum_kl_of(self.max_leak_auc))
-        power = self.power if self.power is not None else (self.scale or 1.0) * gap
+        power = self.power if self.power is not None else (self.scale or _SCALE) * gap
         return power, solve(u=u, v=v, d=d, gap=gap, p=p, power=power)
 
 

@@ -92,15 +92,16 @@ def test_one_class_is_the_label_partys_secret(tmp_path: Path) -> None:
 
 
 def test_labels_of_words_need_positive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["Yes" if i % 3 == 0 else "No" for i in range(60)]
+    """What is said shows no label, not even to the label party: its log goes to others."""
+    words = ["malignant" if i % 3 == 0 else "benign" for i in range(60)]
     run = pair(tmp_path, LABEL_IDS, LABEL_IDS, words)
     status, text = checked(tmp_path, run, capsys)
     assert status == 2
-    assert "`positive: Yes`" in text
-    assert "No" in text
+    assert "`positive: ...`" in text
     outcome = train(tmp_path, changed(run, {"nonlabel_parties.lab.timeouts": {"connect_s": 5, "reconnect_s": 5}}))
-    assert "`positive: Yes`" in outcome.error("label_party")
-    assert "Yes" not in texts(outcome, ["lab"])
+    assert "`positive: ...`" in outcome.error("label_party")
+    for said in (text, texts(outcome, ["lab", "label_party"])):
+        assert [word for word in ("malignant", "benign") if word in said] == []
 
 
 @pytest.mark.parametrize("positive", ["Yes", True])

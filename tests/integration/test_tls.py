@@ -254,7 +254,7 @@ def test_P13_baseline_right_server_is_no_problem(serve: Callable[..., str], fold
         (
             "ours/label_party",
             "127.0.0.2:0",
-            "is not for the name '127.0.0.2'; connect by a name that is in it, or issue",
+            "is not for the name '127.0.0.2'; connect by a name that is in it, or renew",
         ),
         ("ours/bank", "127.0.0.1:0", "is not a label party's; issue one for label_party"),
     ],

@@ -120,6 +120,13 @@ def test_renewal_makes_a_new_key_for_the_same_names(folder: Path) -> None:
     kits.own(folder, "label_party")
 
 
+def test_P13_renewal_for_a_label_party_that_is_reached_by_one_more_name(folder: Path) -> None:
+    before = names(folder / "label_party")
+    certs.renew(folder, "label_party", ["labels.example.net", "::1", "10.0.0.7"])
+    assert names(folder / "label_party") == [*before, "labels.example.net"]
+    kits.own(folder, "label_party")
+
+
 @pytest.mark.parametrize(
     ("work", "text"),
     [
@@ -129,6 +136,8 @@ def test_renewal_makes_a_new_key_for_the_same_names(folder: Path) -> None:
         (lambda folder: certs.issue(folder, ["ca"]), "that folder is the CA's own"),
         (lambda folder: certs.init(folder.parent / "other", "a/b"), "a name has letters, digits"),
         (lambda folder: certs.issue(folder, ["bank"], hosts=["a.org"]), "give it where you issue for label_party"),
+        (lambda folder: certs.renew(folder, "lab", ["a.org"]), "give it where you renew label_party"),
+        (lambda folder: certs.renew(folder, "label_party", ["a.org:1"]), "without a port"),
         (lambda folder: certs.show(folder / "lab" / "key.pem"), "expected a certificate in PEM form, found a private"),
         (lambda folder: certs.show(folder / "nothing"), "nothing: cannot be read"),
     ],
@@ -177,6 +186,8 @@ def test_the_commands(tmp_path: Path) -> None:
         (issue, "lab: for lab alone"),
         (["show", f"{folder}/label_party/cert.pem", f"{folder}/lab/cert.pem"], "a.example.org, 10.0.0.7"),
         (["renew", folder, "lab"], "renewed"),
+        (["renew", folder, "label_party", "--host", "b.example.org"], "renewed"),
+        (["show", f"{folder}/label_party/cert.pem"], "10.0.0.7, b.example.org"),
     ):
         result = runner.invoke(app, arguments)
         assert (result.exit_code, result.stderr) == (0, "")

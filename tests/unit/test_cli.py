@@ -107,6 +107,14 @@ def test_list_of_one_family(family: str, titles: list[str]) -> None:
     assert [line for line in output.splitlines() if line and not line.startswith(" ")] == titles
 
 
+def test_options_of_which_one_is_given_say_what_holds_where_none_is() -> None:
+    lines = catalogue("defenses").splitlines()
+    assert "      one of: scale (1 if none is given), power, max_leak_auc" in lines
+    assert "      one of: t (1 if none is given), ratio" in lines
+    assert "      options: {model: uv}" in lines
+    assert [line for line in lines if "null" in line] == []
+
+
 def test_needs_and_options_of_a_plugin_are_as_in_a_run_file() -> None:
     needs, options = catalogue("datasets").partition("  csv: ")[2].splitlines()[1:3]
     assert needs == "      needs: path"

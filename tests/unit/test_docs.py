@@ -64,6 +64,16 @@ def test_the_walk_names_functions_of_the_files_it_links() -> None:
         assert set(function.split(".")) <= defined, (function, file)
 
 
+def test_the_pages_tell_the_patience_that_parties_have() -> None:
+    default = Timeouts()
+    assert (default.connect_s, default.connect_s + default.reconnect_s) == (600, 1200)
+    assert default.stall_s + default.reconnect_s == 900
+    for page in ("README.md", "docs/operations.md"):
+        text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+        assert re.search(r"ten minutes \(`timeouts.connect_s`\).{,90}connected.{,20}waits for twenty", text), page
+    assert "with the defaults 15 and 20 minutes" in (ROOT / "docs/protocol.md").read_text().replace("\n", " ")
+
+
 @every_page
 def test_python_examples_can_be_compiled(page: Path) -> None:
     for code in blocks(page, "python"):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Iterator
 from concurrent import futures
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -39,6 +41,29 @@ def label_party(status: int = SERVING, own: OwnCertificate | None = None) -> Ite
         server.stop(0).wait()
 
 
+@contextmanager
+def stranger(first_bytes: bytes) -> Iterator[str]:
+    """Somebody who sends that to whoever connects, and nothing else; its address."""
+    lines: list[socket.socket] = []
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                lines.append(server.accept()[0])
+                lines[-1].sendall(first_bytes)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for line in lines:
+                line.close()
+
+
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The certificates of a job, with one for probes."""
@@ -71,7 +96,29 @@ def test_a_label_party_that_loads_its_data(tmp_path: Path) -> None:
 def test_nobody_answers(tmp_path: Path) -> None:
     status, output = ask(tmp_path, listening(f"127.0.0.1:{free_port()}"))
     assert status == 1
-    assert "does not answer: UNAVAILABLE" in output
+    assert "does not answer: nobody listens there; start the label party, or give its address with --connect" in output
+
+
+def test_no_such_host(tmp_path: Path) -> None:
+    status, output = ask(tmp_path, BREAST_CANCER, "--connect", "nowhere.invalid:50051")
+    assert (status, "does not answer: no host of that name is known here" in output) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("first_bytes", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "who listens there is no label party (UNAVAILABLE)"),
+        (b"", "silent for 1 s"),
+    ],
+)
+def test_somebody_else_listens_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_bytes: bytes, said: str
+) -> None:
+    monkeypatch.setattr("cutlayer.health._TIMEOUT_S", 1.0)
+    monkeypatch.setattr("cutlayer.common.tls_probe._TIMEOUT_S", 0.2)
+    with stranger(first_bytes) as address:
+        status, output = ask(tmp_path, BREAST_CANCER, "--connect", address)
+    assert (status, said in output) == (1, True), output
 
 
 @pytest.mark.parametrize("every_address", ["0.0.0.0", "[::]"])
@@ -85,6 +132,12 @@ def test_who_listens_on_every_address_is_asked_on_loopback(tmp_path: Path, every
 def test_connect_replaces_the_address(tmp_path: Path) -> None:
     with label_party() as address:
         assert ask(tmp_path, BREAST_CANCER, "--connect", address)[0] == 0
+
+
+def test_what_is_no_address_is_the_users_error(tmp_path: Path) -> None:
+    status, output = ask(tmp_path, BREAST_CANCER, "--connect", "somewhere")
+    assert status == 2
+    assert "--connect" in output
 
 
 def test_any_free_port_is_no_address(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from cutlayer.common.errors import PluginError
 from cutlayer.common.randomness import Noise
 from cutlayer.label_party.defenses import Defense, defenses
 
@@ -39,6 +40,7 @@ def with_zero_rows() -> Tensor:
 
 
 ORDINARY, LABELS = gradients()
+ONE_OF = [(name, defenses.get(name).one_of) for name in defenses.names() if defenses.get(name).one_of]
 CASES = {
     "ordinary": (ORDINARY, LABELS),
     "float64": (ORDINARY.double(), LABELS),
@@ -149,6 +151,15 @@ def test_a_defense_says_what_it_is(name: str) -> None:
 @every_defense
 def test_labels_are_those_given_unless_a_method_encodes_them(name: str) -> None:
     assert make(name).encode_labels(LABELS).shape == LABELS.shape
+
+
+@pytest.mark.parametrize(("name", "one_of"), ONE_OF)
+def test_options_that_exclude_each_other_are_as_they_are_listed(name: str, one_of: Mapping[str, float | None]) -> None:
+    listed = {option: value for option, value in one_of.items() if value is not None}
+    outputs = [defenses.create(name, o).defend(ORDINARY, LABELS, noise=Noise(KEY)).g_Bd for o in (listed, {})]
+    assert torch.equal(*outputs)
+    with pytest.raises(PluginError, match="give"):
+        defenses.create(name, dict.fromkeys(one_of, 0.75))
 
 
 FOLDER = Path(__file__).parents[3] / "label_party" / "defenses"

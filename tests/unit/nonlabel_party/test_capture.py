@@ -174,26 +174,84 @@ def cut_short(part: Path) -> None:
     part.write_bytes(part.read_bytes()[:-100])
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (Path.unlink, "it has 3 steps in its part-"),
-        (cut_short, "part-000000004.arrow is damaged"),
-        (lambda part: part.write_bytes(b""), "part-000000004.arrow is damaged"),
-        (lambda part: part.with_name("capture.json").write_text("[]"), "capture.json is damaged"),
-    ],
-    ids=["part missing", "part cut short", "empty part", "another header"],
-)
-def test_a_damaged_capture_is_refused(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:
-    made = recorder(tmp_path)
+def as_before_checksums(folder: Path) -> None:
+    """Leave what older releases wrote."""
+    header = json.loads((folder / "capture.json").read_text())
+    del header["sha256"]
+    (folder / "capture.json").write_text(json.dumps(header))
+
+
+def in_two_parts(folder: Path) -> None:
+    made = recorder(folder)
     for step in range(1, 8):
         made.add(view(step))
         if step == 3:
             made.end_part(step)
     made.finish(7)
-    damage(max(tmp_path.glob("part-*.arrow")))
-    with pytest.raises(UserError, match=re.escape(f"{tmp_path}: this capture cannot be read: {message}")):
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize(
+    "damage", [cut_short, lambda part: part.write_bytes(b"")], ids=["part cut short", "empty part"]
+)
+def test_a_damaged_part_is_refused(tmp_path: Path, damage: Callable[[Path], object], older: bool) -> None:
+    in_two_parts(tmp_path)
+    if older:
+        as_before_checksums(tmp_path)
+    part = tmp_path / "part-000000004.arrow"
+    damage(part)
+    with pytest.raises(UserError, match=re.escape(f"{part}: this file of the capture is damaged (")):
         Captured.open(tmp_path)
+
+
+def test_a_part_that_is_missing_is_noticed(tmp_path: Path) -> None:
+    in_two_parts(tmp_path)
+    (tmp_path / "part-000000004.arrow").unlink()
+    with pytest.raises(UserError, match=r"part-000000004.arrow: this file .* is damaged \(.*No such file"):
+        Captured.open(tmp_path)
+    as_before_checksums(tmp_path)
+    with pytest.raises(UserError, match="this capture cannot be read: it has 3 steps in its part-"):
+        Captured.open(tmp_path)
+
+
+def test_another_header_is_refused(tmp_path: Path) -> None:
+    in_two_parts(tmp_path)
+    for header, message in (("[]", "capture.json is damaged"), ('{"schema": 1, "sha256": 3}', "not iterable")):
+        (tmp_path / "capture.json").write_text(header)
+        with pytest.raises(UserError, match=f"this capture cannot be read: .*{message}"):
+            Captured.open(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["part-000000001.arrow", "part-000000004.arrow", "rows.arrow"])
+def test_a_bit_that_flips_is_noticed_wherever_it_is(tmp_path: Path, file: str) -> None:
+    in_two_parts(tmp_path)
+    whole = (tmp_path / file).read_bytes()
+    for place in range(0, len(whole), 97):
+        flipped = whole[place] ^ 1 << place % 8
+        (tmp_path / file).write_bytes(whole[:place] + bytes([flipped]) + whole[place + 1 :])
+        with pytest.raises(UserError, match=f"{file}: this file of the capture is damaged .its checksum is another"):
+            Captured.open(tmp_path)
+
+
+def test_a_capture_without_checksums_can_be_read_and_gone_on_with(tmp_path: Path) -> None:
+    in_two_parts(tmp_path)
+    as_before_checksums(tmp_path)
+    expected = [content(view(step)) for step in range(1, 8)]
+    assert [content(one) for one in Captured.open(tmp_path).views()] == expected
+    again = recorder(tmp_path, after=3)
+    for step in range(4, 8):
+        again.add(view(step))
+    again.finish(7)
+    assert [content(one) for one in Captured.open(tmp_path).views()] == expected
+    parts = {"part-000000001.arrow", "part-000000004.arrow"}
+    assert json.loads((tmp_path / "capture.json").read_text())["sha256"].keys() == {"rows.arrow", *parts}
+
+
+def test_a_damaged_part_ends_a_run_that_would_go_on(tmp_path: Path) -> None:
+    in_two_parts(tmp_path)
+    cut_short(tmp_path / "part-000000001.arrow")
+    with pytest.raises(UserError, match=r"part-000000001.arrow: this file of the capture is damaged"):
+        recorder(tmp_path, after=3)
 
 
 def test_other_lengths_in_a_part_are_noticed(tmp_path: Path) -> None:
@@ -204,7 +262,8 @@ def test_other_lengths_in_a_part_are_noticed(tmp_path: Path) -> None:
     whole, lengths = part.read_bytes(), np.array([0, numbers], dtype="<i4").tobytes()
     assert lengths in whole
     part.write_bytes(whole.replace(lengths, np.array([0, 2**30], dtype="<i4").tobytes()))
-    with pytest.raises(UserError, match=r"part-000000001.arrow: this part of the capture is damaged"):
+    as_before_checksums(tmp_path)
+    with pytest.raises(UserError, match=r"part-000000001.arrow: this file of the capture is damaged"):
         list(Captured.open(tmp_path).views())
 
 

@@ -108,7 +108,7 @@ def test_parts_that_a_run_should_have_kept_are_named(tmp_path: Path) -> None:
     html = page(folder)
     assert "the samples hold no parts of the gradient" in html
     (folder / "metrics.jsonl").unlink()
-    assert "metrics.jsonl is missing or damaged" in page(folder)
+    assert "metrics.jsonl is not here" in page(folder)
 
 
 def test_leak_lines_have_the_true_figures(tmp_path: Path) -> None:
@@ -194,13 +194,28 @@ def test_missing_figure_says_why(tmp_path: Path, removed: str, figure: str, reas
     assert f"<strong>Not here:</strong> {reason}." in html
 
 
-@pytest.mark.parametrize("file", ["samples.safetensors", "defense.parquet", "audit.parquet", "labels.parquet"])
-def test_damaged_file_of_a_figure_is_named(tmp_path: Path, file: str) -> None:
+@pytest.mark.parametrize(
+    "file",
+    [
+        *(f"label_party/{name}" for name in ("samples.safetensors", "defense.parquet", "audit.parquet")),
+        *("label_party/labels.parquet", "lab/attacks/norm.parquet", "metrics.jsonl"),
+    ],
+)
+def test_damaged_file_of_a_figure_is_named_on_the_page_and_is_the_users_error(tmp_path: Path, file: str) -> None:
     folder = write_results(tmp_path / "run")
-    whole = (folder / "label_party" / file).read_bytes()
-    (folder / "label_party" / file).write_bytes(whole[: len(whole) // 2])
-    html = page(folder)
-    assert re.search(rf"({re.escape(file)}|labels or a party.*) (is|are missing or) damaged", words(html))
+    whole = (folder / file).read_bytes()
+    (folder / file).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError) as error:
+        report([folder], tmp_path / "page.html")
+    assert str(error.value) == f"{folder / file}: damaged; the page does without its figures"
+    assert f"{file} is damaged" in words((tmp_path / "page.html").read_text())
+
+
+def test_a_file_that_is_not_here_is_no_error(tmp_path: Path) -> None:
+    folder = write_results(tmp_path / "run")
+    shutil.rmtree(folder / "label_party")
+    (folder / "metrics.jsonl").unlink()
+    report([folder], tmp_path / "page.html")
 
 
 def test_samples_that_were_switched_off(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,33 @@ def test_what_the_runs_have_in_common_may_not_change(tmp_path: Path) -> None:
         folder.prepare([run])
 
 
+@pytest.mark.parametrize(
+    "grid",
+    [{"job.seed": [0], "job.epochs": [1]}, {"job.batch_size": [64]}],
+    ids=["one more axis", "another axis"],
+)
+def test_axes_may_not_change_once_a_run_was_begun(tmp_path: Path, grid: dict[str, Any]) -> None:
+    before = planned(tmp_path, {"job.seed": [0, 1]})
+    folder = SweepFolder(tmp_path / "out")
+    folder.prepare(before)
+    folder.prepare(planned(tmp_path, grid))  # not begun yet
+    folder.prepare(before)
+    finish(folder, before[0])
+    with pytest.raises(UserError, match=r"a sweep over job.seed was begun in it, .* over job\.\w+.*another --out DIR"):
+        folder.prepare(planned(tmp_path, grid))
+
+
+def test_values_that_are_gone_leave_their_folders_and_are_told_of(tmp_path: Path) -> None:
+    before, after = planned(tmp_path, {"job.seed": [0, 1]}), planned(tmp_path, {"job.seed": [1, 2]})
+    folder = SweepFolder(tmp_path / "out")
+    folder.prepare(before)
+    for run in before:
+        finish(folder, run)
+    assert folder.others(before) == []
+    folder.prepare(after)
+    assert folder.others(after) == ["seed=0"]
+
+
 def test_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").touch()
@@ -133,3 +162,18 @@ def test_table_without_a_finished_run_has_its_columns(tmp_path: Path) -> None:
     table = table_of(tmp_path, [])
     assert table.num_rows == 0
     assert {"run", "test_auc", "leak_p95"} <= set(table.column_names)
+
+
+def test_the_code_on_the_page_reads_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "sweep.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    folder = tmp_path / "sweeps" / "sweep"
+    folder.mkdir(parents=True)
+    table_of(folder, planned(tmp_path, {"label_party.defense": ["none", {"name": "iso", "t": 4}], "job.seed": [5, 6]}))
+    monkeypatch.chdir(tmp_path)
+    exec(code)
+    rows = ast.literal_eval(capsys.readouterr().out)
+    assert [(row["defense"], row["test_auc_mean"]) for row in rows] == [("none", 0.9), ("iso", 0.9)]
+    assert [row["leak_p95_mean"] for row in rows] == pytest.approx([0.7, 0.7])
