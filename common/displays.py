@@ -12,7 +12,6 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from cutlayer.common.live_display import LiveDisplay
 from cutlayer.common.process import write_out
 from cutlayer.common.progress import (
     Display,
@@ -110,4 +109,8 @@ def make_display(events: bool) -> Display:
     """The display for this process: events for a supervisor, live on a terminal, else plain lines."""
     if events:
         return EventDisplay()
-    return LiveDisplay() if sys.stdout.isatty() else PlainDisplay()
+    if not sys.stdout.isatty():
+        return PlainDisplay()
+    from cutlayer.common.live_display import LiveDisplay  # noqa: PLC0415 - only a terminal needs rich
+
+    return LiveDisplay()

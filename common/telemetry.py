@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutlayer.common.displays import finite, make_display
 from cutlayer.common.errors import CutlayerError, Interrupted, StorageError
@@ -19,8 +19,10 @@ from cutlayer.common.files import write_atomically, writing
 from cutlayer.common.line_file import LineFile
 from cutlayer.common.metrics import Metrics
 from cutlayer.common.progress import Display, Level, Progress, Record
-from cutlayer.common.scalars import ScalarWriter
 from cutlayer.common.waiting import Wait, WaitingNews
+
+if TYPE_CHECKING:  # at run time where there is something to write: to load TensorBoard delays a start
+    from cutlayer.common.scalars import ScalarWriter
 
 __all__ = ["Display", "Progress", "Telemetry", "make_display"]
 
@@ -210,7 +212,7 @@ class Telemetry:
         try:
             with writing(folder):
                 if self._scalars is None:
-                    self._scalars = ScalarWriter(folder)
+                    self._scalars = _scalar_writer(folder)
                 self._scalars.add(int(figures.get("step") or 0), figures)
         except StorageError as error:
             self._scalar_folder = None  # a part of a record may be in the file, and nothing is read after that
@@ -222,6 +224,12 @@ class Telemetry:
             self._unwritten.add(path)
             text = f"goes on without {path}, which cannot be written: {error.__cause__}"
             self._show(lambda display: display.message(self._party, "warning", text))
+
+
+def _scalar_writer(folder: Path) -> ScalarWriter:
+    from cutlayer.common.scalars import ScalarWriter  # noqa: PLC0415 - see above
+
+    return ScalarWriter(folder)
 
 
 def _line(figures: Record) -> str:

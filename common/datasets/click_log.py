@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from scipy.special import ndtri
 
 from cutlayer.common.datasets.base import SharedRows, datasets, row_numbers
 from cutlayer.common.randomness import Noise, public_key
@@ -94,6 +93,8 @@ class _Streams:
 
     def normal(self, purpose: str, count: int) -> Numbers:
         """Standard normal numbers, of double precision."""
+        from scipy.special import ndtri  # noqa: PLC0415 - not for parties that read files
+
         numbers: Numbers = ndtri(self.uniform(purpose, count))
         return numbers
 

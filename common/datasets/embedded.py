@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 from cutlayer.common.datasets.base import SharedRows, datasets, row_numbers
 from cutlayer.common.tables import Image, Table
@@ -16,12 +14,13 @@ from cutlayer.common.tables import Image, Table
 class Embedded(SharedRows):
     """A data set of scikit-learn, with scikit-learn's coding of the labels."""
 
-    origin: ClassVar[str]
-    fetch: ClassVar[Callable[[], Any]]  # as_frame=False: `data`, `target`, `feature_names`
+    origin: ClassVar[str]  # also its name in scikit-learn
     image_width: ClassVar[int | None] = None
 
     def load(self) -> Table:
-        bunch = type(self).fetch()
+        from sklearn import datasets as embedded  # noqa: PLC0415 - takes a second, and most parties have files
+
+        bunch = getattr(embedded, f"load_{self.origin}")()  # with `data`, `target`, `feature_names`
         own = self.own_part(len(bunch.feature_names))
         columns = {str(bunch.feature_names[i]): pa.array(bunch.data[:, i], pa.float64()) for i in own}
         label = pa.array([str(value) for value in bunch.target], pa.string()) if self.wants_label else None
@@ -40,7 +39,6 @@ class BreastCancer(Embedded):
     """Breast Cancer Wisconsin (diagnostic): 569 rows, 30 numeric columns; label 1 = benign (62.7 %), 0 = malignant."""
 
     origin = "breast_cancer"
-    fetch = staticmethod(load_breast_cancer)
 
 
 @datasets.register("digits")
@@ -49,7 +47,6 @@ class Digits(Embedded):
     """Handwritten digits: 1,797 images of 8x8 pixels, labels 0 to 9. With `positive: 3` a binary task."""
 
     origin = "digits"
-    fetch = staticmethod(load_digits)
     image_width = 8
 
 
@@ -59,4 +56,3 @@ class Wine(Embedded):
     """Wines of three cultivars: 178 rows, 13 numeric columns, labels 0 to 2."""
 
     origin = "wine"
-    fetch = staticmethod(load_wine)

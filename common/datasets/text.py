@@ -6,13 +6,12 @@ Shape suffixes: N rows, W columns of words.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 
 from cutlayer.common.datasets.base import Dataset, datasets, share_of
 from cutlayer.common.datasets.csv import Csv
@@ -82,23 +81,24 @@ class Text(Dataset):
 
     def _encode(self, texts_N: Sequence[str], origin: str) -> tuple[list[str], Any, list[str]]:
         """Names of the columns, sparse numbers (N, W), and notes."""
+        from sklearn.feature_extraction import text as of  # noqa: PLC0415 - takes a second, and most parties have none
+
         if self.encoding == "hashed":
-            hashed = HashingVectorizer(n_features=self.size)
+            hashed = of.HashingVectorizer(n_features=self.size)
             return [f"hash{i}" for i in range(self.size)], hashed.transform(texts_N).tocsc(), []
-        words = _most_frequent(texts_N, self.size)
+        words = _most_frequent(texts_N, of.CountVectorizer().build_analyzer(), self.size)
         if not words:
             raise DataError(f"{origin}: no text in column {self.text!r} has a word of two letters or digits")
-        kind = CountVectorizer(vocabulary=words, binary=True)
+        kind = of.CountVectorizer(vocabulary=words, binary=True)
         if self.encoding == "tf_idf":
-            kind = TfidfVectorizer(vocabulary=words)
+            kind = of.TfidfVectorizer(vocabulary=words)
         few = (
             [f"{origin}: there are {len(words)} words, fewer than size: {self.size}"] if len(words) < self.size else []
         )
         return words, kind.fit_transform(texts_N).tocsc(), few
 
 
-def _most_frequent(texts_N: Sequence[str], most: int) -> list[str]:
+def _most_frequent(texts_N: Sequence[str], words_of: Callable[[str], list[str]], most: int) -> list[str]:
     """The words that occur most often, of equals the first in the alphabet; in alphabetical order."""
-    words_of = CountVectorizer().build_analyzer()
     counts = Counter(word for text in texts_N for word in words_of(text))
     return sorted(sorted(counts, key=lambda word: (-counts[word], word))[:most])

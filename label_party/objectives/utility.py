@@ -5,10 +5,13 @@ Shape suffixes: B rows of the batch, N rows, K logits.
 
 from __future__ import annotations
 
+from statistics import fmean
+
 import torch
-from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from torch.nn import functional
+
+from cutlayer.common.leakage import leak_auc
 
 
 def cross_entropy(logits_BK: Tensor, y_B: Tensor) -> Tensor:
@@ -36,6 +39,6 @@ def _auc(scores: Tensor, y_N: Tensor) -> float | None:
     if len(present) < 2:
         return None
     if scores.dim() == 1:
-        return float(roc_auc_score(y_N.numpy(), scores.numpy()))
-    aucs = [roc_auc_score((y_N == c).numpy(), scores[:, c].numpy()) for c in present.tolist()]
-    return float(sum(aucs) / len(aucs))
+        return leak_auc(scores.numpy(), y_N.numpy())
+    one_against_rest = (leak_auc(scores[:, c].numpy(), (y_N == c).numpy()) for c in present.tolist())
+    return fmean(auc for auc in one_against_rest if auc is not None)
