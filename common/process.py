@@ -25,6 +25,20 @@ _lost: list[str] = []  # what was written for a person and did not get there
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
+@contextmanager
+def loading() -> Iterator[None]:
+    """Import what a command needs in the block: no garbage is looked for meanwhile, nor in what is there then ever.
+
+    Modules stay to the end, and to go through all objects of torch takes longer than many a training step.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def print_error(text: str) -> None:
     """Show `text` on stderr as this program's."""
     write_out(sys.stderr, f"cutlayer: {text}\n")

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from cutlayer import __version__, certs_commands
-from cutlayer.common.process import print_error, write_out
+from cutlayer.common.process import loading, print_error, run_party, write_out
 
 app = typer.Typer(
     name="cutlayer",
@@ -71,7 +71,6 @@ def run(file: RunFile, out: Out = None, verbose: Verbose = False, events: Events
     Each is a process of its own. Shows how far they are, and the figures when they have finished.
     """
     from cutlayer import tuning
-    from cutlayer.common.process import run_party
 
     raise typer.Exit(run_party("run", lambda: tuning.run(file, out, verbose=verbose, events=events), verbose=verbose))
 
@@ -87,7 +86,8 @@ def label_party(
     events: Events = False,
 ) -> None:
     """Run the label party alone, on its own host."""
-    from cutlayer.label_party.process import command
+    with loading():
+        from cutlayer.label_party.process import command
 
     command(file=file, out=out, listen=listen, verbose=verbose, events=events)
 
@@ -104,7 +104,8 @@ def nonlabel_party(
     events: Events = False,
 ) -> None:
     """Run one non-label party, on its own host."""
-    from cutlayer.nonlabel_party.process import command
+    with loading():
+        from cutlayer.nonlabel_party.process import command
 
     command(file=file, name=name, out=out, connect=connect, verbose=verbose, events=events)
 
@@ -121,8 +122,8 @@ def check(
 
     Reports everything that would keep FILE from running. Trains nothing.
     """
-    from cutlayer.check import check
-    from cutlayer.common.process import run_party
+    with loading():
+        from cutlayer.check import check
 
     raise typer.Exit(run_party("check", lambda: check(file, name), verbose=verbose))
 
@@ -149,7 +150,6 @@ def health(
 
     Ends with 0 if it does, with 1 if not or if nobody answers.
     """
-    from cutlayer.common.process import run_party
     from cutlayer.health import health
 
     raise typer.Exit(run_party("health", lambda: health(file, name, connect, certificate), verbose=verbose))
@@ -171,7 +171,6 @@ def sweep(
 
     The same command goes on where a sweep was stopped or killed: runs that have finished are kept.
     """
-    from cutlayer.common.process import run_party
     from cutlayer.sweep import sweep
 
     raise typer.Exit(run_party("sweep", lambda: sweep(file, out, jobs, engine), verbose=verbose))
@@ -199,8 +198,8 @@ def attack(
 
     Gives the figures that the same attacks would have had beside training.
     """
-    from cutlayer.attack import run_attacks
-    from cutlayer.common.process import run_party
+    with loading():
+        from cutlayer.attack import run_attacks
 
     raise typer.Exit(run_party("attack", lambda: run_attacks(captures, attack, labels, out), verbose=verbose))
 
@@ -217,8 +216,8 @@ def report(
 
     It needs nothing from the network. It tells labels, so it is for the label party alone.
     """
-    from cutlayer.common.process import run_party
-    from cutlayer.report import report
+    with loading():
+        from cutlayer.report import report
 
     raise typer.Exit(run_party("report", lambda: report(folders, out), verbose=verbose))
 
@@ -232,8 +231,8 @@ def list_(
 
     Each with its paper, what it needs, and its options with their defaults.
     """
-    from cutlayer.catalogue import catalogue
-    from cutlayer.common.process import run_party
+    with loading():
+        from cutlayer.catalogue import catalogue
 
     raise typer.Exit(run_party("list", lambda: write_out(sys.stdout, catalogue(family) + "\n"), verbose=verbose))
 

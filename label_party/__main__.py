@@ -2,7 +2,9 @@
 
 import typer
 
-from cutlayer.label_party.process import command
+from cutlayer.common.process import loading
 
 if __name__ == "__main__":
+    with loading():
+        from cutlayer.label_party.process import command
     typer.run(command)

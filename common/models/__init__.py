@@ -4,6 +4,7 @@ from cutlayer.common.models.base import BottomModel, TopModel, bottom_models, to
 from cutlayer.common.models.bottom import Cnn, LinearBottom, MlpBottom, WideDeep
 from cutlayer.common.models.build import build_bottom, build_top
 from cutlayer.common.models.checks import refuse_row_mixing
+from cutlayer.common.models.eager import eager
 from cutlayer.common.models.layers import first_layer
 from cutlayer.common.models.optimizer import build_optimizer
 from cutlayer.common.models.store import save_model
@@ -23,6 +24,7 @@ __all__ = [
     "build_bottom",
     "build_optimizer",
     "build_top",
+    "eager",
     "first_layer",
     "refuse_row_mixing",
     "save_model",

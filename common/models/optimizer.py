@@ -9,6 +9,7 @@ from torch import nn
 
 from cutlayer.common import config
 from cutlayer.common.errors import ConfigError
+from cutlayer.common.models.eager import eager
 
 
 def mark_sparse(model: nn.Module) -> None:
@@ -32,11 +33,11 @@ def build_optimizer(choice: config.Optimizer, parameters: Iterable[nn.Parameter]
     lr, weight_decay = choice.lr, choice.weight_decay
     match choice.name:
         case "sgd":
-            return torch.optim.SGD(weights, lr=lr, weight_decay=weight_decay, momentum=choice.momentum)
+            return eager(torch.optim.SGD)(weights, lr=lr, weight_decay=weight_decay, momentum=choice.momentum)
         case "adam":
-            return torch.optim.Adam(weights, lr=lr, weight_decay=weight_decay)
+            return eager(torch.optim.Adam)(weights, lr=lr, weight_decay=weight_decay)
         case "adagrad":
-            return torch.optim.Adagrad(weights, lr=lr, weight_decay=weight_decay)
+            return eager(torch.optim.Adagrad)(weights, lr=lr, weight_decay=weight_decay)
 
 
 def _prepare_for_sparse(choice: config.Optimizer) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cutlayer.common.checkpoints import Tensors, below, optimizer_tensors, prefixed, restore_optimizer
 from cutlayer.common.config import Choice
-from cutlayer.common.models import build_top
+from cutlayer.common.models import build_top, eager
 
 
 class Descent:
@@ -21,7 +21,7 @@ class Descent:
 
     def __init__(self, network: nn.Module, rate: float) -> None:
         self.parameters = list(network.parameters())
-        self._optimizer = torch.optim.Adam(self.parameters, lr=rate) if self.parameters else None
+        self._optimizer = eager(torch.optim.Adam)(self.parameters, lr=rate) if self.parameters else None
 
     def step(self, gradients: Sequence[Tensor]) -> None:
         """Move the parameters against `gradients`."""

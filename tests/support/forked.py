@@ -26,12 +26,11 @@ import psutil
 
 from support.runs import environment
 
-_PRELOADED = [  # the last two are needed by every party, but loaded late
+_PRELOADED = [  # the last one is needed by every party of the tests, but loaded late
     "cutlayer.cli",
     "cutlayer.label_party.process",
     "cutlayer.nonlabel_party.process",
     "sklearn.datasets",
-    "torch._dynamo",
 ]
 _POLL_S = 0.01
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from cutlayer.common.errors import ConfigError, PeerError
 from cutlayer.common.files import write_json
-from cutlayer.common.process import peak_rss_bytes, run_party
+from cutlayer.common.process import loading, peak_rss_bytes, run_party
 
 PROCESS = """
 import signal, sys, time
@@ -160,3 +161,14 @@ def test_peak_memory_is_of_this_process_not_of_the_one_that_forked_it() -> None:
     # preexec_fn makes subprocess fork, so that the child begins with all of this process's memory.
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, preexec_fn=os.getpid)
     assert 1 << 20 < int(child.stdout) < len(ballast)
+
+
+def test_no_garbage_is_looked_for_while_modules_are_loaded_nor_in_them() -> None:
+    before = gc.get_freeze_count()
+    try:
+        with loading():
+            assert not gc.isenabled()
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > before
+    finally:
+        gc.unfreeze()
