@@ -78,6 +78,7 @@ class Bench:
             cwd=self._folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             text=True,
         )
         try:
@@ -162,6 +163,9 @@ def _csv_run(folder: Path) -> Path:
 
 def _starts(bench: Bench, files: Sequence[Path], rounds: int) -> Table:
     commands = {"import torch": _TORCH, "--help": (*_CLI, "--help"), "list": (*_CLI, "list")}
+    commands |= {
+        f"{module}, loaded": ("-m", f"cutlayer.{module}", "--help") for module in ("label_party", "nonlabel_party")
+    }
     commands |= {f"check {file.name}": (*_CLI, "check", str(file)) for file in files}
     found: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds):

@@ -10,6 +10,7 @@ from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.waiting import Wait
 
 _STEADY_S = 10.0  # a line that was open for so long was no failed attempt
+_LONGEST_PAUSE_S = 0.5  # between attempts: as long as a label party that is back may have to wait to be noticed
 
 
 class Absence:
@@ -44,7 +45,7 @@ class Absence:
         if wait.left == 0:
             raise PeerError(f"{self._name} was lost {when} and did not come back within {self._patience_s:g} s")
         self._telemetry.waiting([wait])
-        return min(0.1 + wait.seconds, 1.0)
+        return min(0.1 + wait.seconds, _LONGEST_PAUSE_S)
 
     def over(self) -> None:
         """It has answered."""
