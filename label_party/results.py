@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -23,6 +23,7 @@ from cutlayer.label_party.training import LabelTraining
 
 Figures = dict[str, float | int | None]
 _LEAK_FIGURES = ("mean", "mean_flipped", "p95", "max", "pooled", "pooled_flipped", "null_floor", "skipped")
+_OF_THIS_PROCESS = ("began", "_ended", "_seconds_before")
 _PACKAGES = ("grpcio", "numpy", "protobuf", "torch")
 
 
@@ -36,6 +37,7 @@ class RunFigures:
     utility: Figures = field(default_factory=dict)
     leak: dict[str, float] = field(default_factory=dict)
     chance: dict[str, float] = field(default_factory=dict)
+    stated: dict[str, float] = field(default_factory=dict)  # by defenses and objective, of the last training step
     _epoch_loss: float = 0.0
     _epoch_rows: int = 0
     _seconds_before: float = 0.0
@@ -44,16 +46,17 @@ class RunFigures:
 
     def record(self) -> dict[str, Any]:
         """What a checkpoint must hold, as values of JSON."""
-        kept = ("trained_rows", "loss", "utility", "leak", "chance", "_epoch_loss", "_epoch_rows", "evaluations")
-        return {name: getattr(self, name) for name in kept} | {"_seconds_before": self.seconds}
+        found = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _OF_THIS_PROCESS}
+        return found | {"_seconds_before": self.seconds}
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> RunFigures:
         """What `record` gave."""
         return cls(**record)
 
-    def trained(self, rows: int, loss: float, leak: Mapping[str, BatchLeak], parties: int) -> None:
+    def trained(self, rows: int, loss: float, leak: Mapping[str, BatchLeak], training: LabelTraining) -> None:
         """A training step of `rows` rows is done."""
+        parties = len(training.job.parties)
         self.trained_rows += rows
         self.loss = loss
         known = {attack: found for attack, found in leak.items() if found.auc is not None}
@@ -61,6 +64,7 @@ class RunFigures:
         self.chance = {attack: null_floor_over({found.sizes: 1}, parties) or 1.0 for attack, found in known.items()}
         self._epoch_loss += loss * rows
         self._epoch_rows += rows
+        self.stated = training.telemetry()
 
     def end_epoch(self, step: Step, test: Mapping[str, float | None], training: LabelTraining) -> Figures:
         """The record of an epoch for `metrics.jsonl`."""
@@ -71,9 +75,8 @@ class RunFigures:
             record |= {f"leak_{attack}_{name}": figures[name] for name in _LEAK_FIGURES}
         if training.bound.stated:
             record |= {"bound_step": training.bound.per_step, "bound_run": training.bound.whole_run}
-        for party, defense in training.defenses.items():
-            record |= {f"defense_{party}_{name}": value for name, value in defense.telemetry().items()}
-        record |= {f"objective_{name}": value for name, value in training.objective.telemetry().items()}
+        record |= self.stated  # not what they state now: a process that was started after that step has no last one
+        record |= {f"objective_{name}": value for name, value in training.objective.end_epoch().items()}
         self.evaluations.append(record)
         return record
 

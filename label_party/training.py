@@ -150,6 +150,15 @@ class LabelTraining:
             for party, counts in self.unprotected.parties.items()
         }
 
+    def telemetry(self) -> dict[str, float]:
+        """What the defense of each party and the objective state of the training step that was taken last."""
+        found = {
+            f"defense_{party}_{name}": value
+            for party, defense in self.defenses.items()
+            for name, value in defense.telemetry().items()
+        }
+        return found | {f"objective_{name}": value for name, value in self.objective.telemetry().items()}
+
     def tensors(self) -> Tensors:
         """What a checkpoint must hold of models, optimizers, defenses and an evaluation that is under way."""
         found = prefixed("model", self.models.state_dict()) | prefixed("optimizer", optimizer_tensors(self._optimizer))

@@ -94,7 +94,7 @@ class Walk:
     ) -> tuple[dict[str, Release], dict[str, float | None]]:
         if step.kind == "train":
             loss, releases, leak = self.training.step(step, received)
-            self.figures.trained(len(step.rows), loss, leak, len(received))
+            self.figures.trained(len(step.rows), loss, leak, self.training)
             return releases, {}
         test = self.training.evaluate(step, received)
         shared = {k: v for k, v in test.items() if v is not None} if self._job.privacy.share_metrics else None
@@ -103,7 +103,6 @@ class Walk:
     def _end_epoch(self, step: Step, test: Mapping[str, float | None]) -> Figures | None:
         if step.number % self.training.schedule.steps_per_epoch:
             return None
-        self.training.objective.end_epoch()
         return self.figures.end_epoch(step, test, self.training)
 
     def _due(self, step: Step) -> bool:

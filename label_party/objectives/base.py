@@ -91,8 +91,9 @@ class Objective(ABC):
         """Utility on test rows."""
         return utility_figures(logits_NK, y_N)
 
-    def end_epoch(self) -> None:  # noqa: B027 - most have nothing to do
-        """All training rows were seen once more; called before what is learned is saved."""
+    def end_epoch(self) -> Mapping[str, float]:
+        """All training rows were seen once more; figures of the epoch, in place of those of its last step."""
+        return {}
 
     def telemetry(self) -> Mapping[str, float]:
         """Figures of the last step, for the label party's own log."""

@@ -96,15 +96,15 @@ class Gafm(Objective):
         """None: generator and discriminator have optimizers of their own."""
         return ()
 
-    def end_epoch(self) -> None:
-        """Look whether the model is upside down."""
+    def end_epoch(self) -> Mapping[str, float]:
+        """Look whether the model is upside down; the AUC on the training rows seen last, and whether it is turned."""
         self._orient()
+        return self._ranking()
 
     def telemetry(self) -> Mapping[str, float]:
         """Losses, gamma, and the cosine between the class centres' differences in the two parts, of the last step; the
         AUC on the training rows seen last, before predictions are turned round, and whether they are."""
-        known = {} if self._auc is None else {"train_auc": self._auc, "turned": float(self._turned)}
-        return self._last | known
+        return self._last | self._ranking()
 
     def notes(self) -> Mapping[str, str]:
         """What gafm does not do, that labels show, what gamma is, that the generator is flat or upside down."""
@@ -154,6 +154,9 @@ class Gafm(Objective):
         auc, settled, flat_steps = tensors["state"].tolist()
         self._auc, self._settled = None if math.isnan(auc) else auc, bool(settled)
         self._flat_steps = int(flat_steps)
+
+    def _ranking(self) -> dict[str, float]:
+        return {} if self._auc is None else {"train_auc": self._auc, "turned": float(self._turned)}
 
     @property
     def _turned(self) -> bool:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from support.forked import Fault
 from support.hosts import KILLED, Hosts
-from support.kill_points import RUN, Cell, cells
-from support.kills import require_same
+from support.kill_points import EPOCH_STEPS, RUN, TRAIN_STEPS, Cell, cells
+from support.kills import PARTIES, require_same, run_to_kill, write_run
 
 DRAWN = 12
 OF_ALL_WORKERS = os.environ.get("PYTEST_XDIST_TESTRUNUID")  # they must draw the same
@@ -75,3 +75,18 @@ def test_P01_both_die_at_the_same_step_at_different_places(killed_run: Path, tmp
         "bank": [Fault("after", "cutlayer.nonlabel_party.client:LabelPartyClient._read_answer", 39)],
     }
     see_it_through(killed_run, tmp_path / "out", faults)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", [TRAIN_STEPS, TRAIN_STEPS + 3, EPOCH_STEPS], ids=["last batch", "evaluation", "end"])
+def test_P01_a_checkpoint_at_any_place_of_an_epoch(place: int, tmp_path: Path) -> None:
+    run = run_to_kill(epochs=1 + (place == EPOCH_STEPS), checkpoint={"every_steps": place}) | {"restarts": 0}
+    path = write_run(tmp_path, run)
+    whole, killed = tmp_path / "undisturbed", tmp_path / "out"
+    saved = Fault("after", "cutlayer.common.checkpoints:CheckpointStore.save", 2)  # the first is that of step 0
+    for out, faults in ((whole, {}), (killed, {party: [saved] for party in PARTIES})):
+        with Hosts(path, run, out, faults=faults) as hosts:
+            hosts.start()
+            hosts.finish_whatever_happens()
+    assert [hosts.statuses[party][0] for party in PARTIES] == [KILLED] * 3
+    require_same(killed, whole)
