@@ -36,11 +36,11 @@ def _gradients(rows: int, width: int) -> tuple[Tensor, Tensor]:
 
 def _measured(rows: int, width: int) -> dict[str, Callable[[], object]]:
     g_Bd, y_B = _gradients(rows, width)
-    noise = Noise(bytes(32))
+    z_Bd, noise = torch.randn(rows, width), Noise(bytes(32))
 
     def audit() -> None:
         reference = draw_reference(g_Bd, y_B, multiclass=False, noise=noise)
-        batch_leaks(g_Bd, y_B, reference, multiclass=False)
+        batch_leaks(g_Bd, z_Bd, y_B, reference, multiclass=False)
 
     def defend(defense: Defense) -> Callable[[], object]:
         return lambda: defense.defend(g_Bd, y_B, noise=noise)

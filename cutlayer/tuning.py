@@ -31,6 +31,7 @@ from cutlayer.sweep.keys import put
 from cutlayer.sweep.plan import base_of, planned
 
 _ATTACKS = ("norm", "mean", "median")
+_IN_LARGE_BATCHES = ("neighbours",)
 _PRIVATE = 0o600
 
 
@@ -39,7 +40,8 @@ class Point:
     """What a run of the search has come to.
 
     Attributes:
-        leak: the worst leak AUC of norm, mean and median, of the gradients of the last epoch together, flipped.
+        leak: the worst leak AUC of norm, mean, median and, where batches are large enough for it, neighbours: of the
+            gradients of the last epoch together, flipped.
     """
 
     value: Any
@@ -54,14 +56,16 @@ class Point:
             UserError: an AUC is undefined.
         """
         audit = summary["leak"]["audit"]
-        leaks = [audit.get(attack, {}).get("cut", {}).get("pooled_last_flipped") for attack in _ATTACKS]
+        found = {attack: by_layer.get("cut", {}).get("pooled_last_flipped") for attack, by_layer in audit.items()}
+        leaks: list[Any] = [found.get(attack) for attack in _ATTACKS]
         auc = summary["utility"]["test_auc"]
+        more = [leak for attack in _IN_LARGE_BATCHES if (leak := found.get(attack)) is not None]
         if auc is None or None in leaks:
             raise UserError(
                 "the runs of the search have too few test rows or too few rows of one class to measure with; write a "
                 "value in the run file, or let the search have more rows"
             )
-        return cls(value, auc, max(leaks))
+        return cls(value, auc, max(*leaks, *more))
 
     @property
     def score(self) -> float:

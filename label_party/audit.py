@@ -2,7 +2,8 @@
 
 The worst case: the direction attack of [M, section 3.3] knows the clean gradient of one positive row of the batch,
 drawn anew each step; the mean and the median attack of [G, equations 8 and 9] know the class centres of the very
-gradients that leave. Shape suffixes: B rows of the batch, d cut-layer width.
+gradients that leave. The neighbours attack knows the activations, as their party does. Shape suffixes: B rows of the
+batch, d cut-layer width.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from torch import Tensor
 from cutlayer.common.checkpoints import Tensors, below, prefixed
 from cutlayer.common.leakage import LeakTally, flipped, leak_auc, null_floor
 from cutlayer.common.randomness import Noise
-from cutlayer.common.scores import cosines, norms
-from cutlayer.label_party.centres import mean_scores, median_scores
+from cutlayer.common.scores import cosines, neighbour_scores, norms
+from cutlayer.label_party.centres import centre_scores
 from cutlayer.label_party.pooling import PooledLeak, Scores, Targets
 
 
@@ -66,8 +67,10 @@ class BatchLeak:
         return cls(leak_auc(score_B, y_B), (positives, len(y_B) - positives), score_B.numpy(), target_B)
 
 
-def batch_leaks(g_Bd: Tensor, y_B: Tensor, reference: Reference | None, *, multiclass: bool) -> dict[str, BatchLeak]:
-    """What each attack makes of one batch of perturbed gradients.
+def batch_leaks(
+    g_Bd: Tensor, z_Bd: Tensor, y_B: Tensor, reference: Reference | None, *, multiclass: bool
+) -> dict[str, BatchLeak]:
+    """What each attack makes of one batch of perturbed gradients, and of the activations of whoever gets them.
 
     For more than two classes the direction attack tells rows of the reference's class from the others,
     and the other attacks are not defined.
@@ -77,7 +80,7 @@ def batch_leaks(g_Bd: Tensor, y_B: Tensor, reference: Reference | None, *, multi
         target_B = (y_B == y_B[reference.row]).long() if multiclass else y_B
         leaks["cosine"] = BatchLeak.of(cosines(g_Bd, reference.g_d), target_B)
     if not multiclass:
-        scores = {"norm": norms(g_Bd), "mean": mean_scores(g_Bd, y_B), "median": median_scores(g_Bd, y_B)}
+        scores = {"norm": norms(g_Bd), **centre_scores(g_Bd, y_B), "neighbours": neighbour_scores(g_Bd, z_Bd)}
         leaks |= {name: BatchLeak() if one is None else BatchLeak.of(one, y_B) for name, one in scores.items()}
     return leaks
 

@@ -224,7 +224,7 @@ class LabelTraining:
             perturbed = self.defenses[party].defend(g_Bd, y_B, noise=noise)
             draw = Noise(public_key("audit", self._seed, party, step.number))
             reference = draw_reference(g_Bd, y_B, multiclass=multiclass, noise=draw)
-            leaks[party] = batch_leaks(perturbed.g_Bd, y_B, reference, multiclass=multiclass)
+            leaks[party] = batch_leaks(perturbed.g_Bd, r.z_Bd, y_B, reference, multiclass=multiclass)
             telemetry = self.defenses[party].telemetry()
             self.bound.add(party, step.rows, telemetry)
             gradients = {"exact": g_Bd, "perturbed": perturbed.g_Bd, **parts.get(party, {})}

@@ -29,7 +29,7 @@ from cutlayer.label_party.objectives.orientation import RecentScores
 
 _LIMITS = (
     "gafm hides labels from attackers that look at gradients alone. A party that compares those of rows with like "
-    "activations can tell many labels: its attack `neighbours` shows how many, the audit here does not try it"
+    "activations can tell many labels: the figures of `neighbours` show how many"
 )
 _SURE = 2.0  # deviations from what scores that know nothing reach
 

@@ -16,6 +16,7 @@ from support.runs import BREAST_CANCER, ROOT, Run, changed, cutlayer, finish, su
 from support.threads import SECRET, train
 
 from cutlayer.check import check
+from cutlayer.summary import merge
 
 GAFM: Run = {"name": "gafm", "gamma": "auto"}
 ONE = changed(BREAST_CANCER, {"label_party.top_model": None, "label_party.defense": GAFM})
@@ -75,6 +76,21 @@ def test_what_a_run_leaves_of_it(tmp_path: Path) -> None:
     assert {f"objective_loss_{name}" for name in ("d", "gan", "ce")} < known.keys()
     assert load(outcome.weights("label_party")).keys() > {"top.orientation", "top.net.0.weight"}
     assert "sent to" not in outcome.log("label_party")
+
+
+def test_the_audit_finds_of_a_party_what_the_party_finds_itself(tmp_path: Path) -> None:
+    changes = {
+        "job.knowledge": {"lab": {"clean_positive_gradient": True}},
+        "nonlabel_parties.lab.attacks": [
+            {"name": name, "layers": ["cut"]} for name in ("norm", "cosine", "neighbours")
+        ],
+    }
+    leak = merge(train(tmp_path, changed(ONE, changes)).require_success().out)["leak"]
+    for attack, found in leak["attacks"]["lab"].items():
+        assert found["cut"]["batches"] > 0
+        audit = leak["audit"][attack]["cut"]
+        figures = found["cut"].keys() - {"skipped"}  # of a batch that is too small for it a party has no guess
+        assert {name: found["cut"][name] for name in figures} == pytest.approx({name: audit[name] for name in figures})
 
 
 def test_without_randomised_response_all_rows_count_as_exact(tmp_path: Path) -> None:

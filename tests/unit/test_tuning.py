@@ -31,12 +31,13 @@ def summary(auc: float | None, **leaks: float | None) -> dict[str, Any]:
 def test_the_point_with_the_highest_auc_less_leak_is_taken() -> None:
     found = [
         Point.of(0.1, summary(0.90, norm=0.55, mean=0.60, median=0.58, cosine=0.99)),
-        Point.of(0.3, summary(0.96, norm=0.61, mean=0.60, median=0.64)),
+        Point.of(0.3, summary(0.96, norm=0.61, mean=0.60, median=0.64, neighbours=None)),
+        Point.of(0.4, summary(0.98, norm=0.61, mean=0.60, median=0.64, neighbours=0.9)),
         Point.of(0.5, summary(0.97, norm=0.50, mean=0.70, median=0.60)),
     ]
-    assert [point.leak for point in found] == [0.60, 0.64, 0.70]
+    assert [point.leak for point in found] == [0.60, 0.64, 0.90, 0.70]
     assert best(found) is found[1]
-    assert best([found[1], Point(0.4, 0.96, 0.64)]) is found[1]
+    assert best([found[1], Point(0.6, 0.96, 0.64)]) is found[1]
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ from cutlayer.label_party.audit import Audit, BatchLeak, batch_leaks, draw_refer
 from cutlayer.label_party.bound import RunBound
 from cutlayer.label_party.unprotected import Releases, Unprotected
 
-ATTACKS = ["cosine", "norm", "mean", "median"]
+ATTACKS = ["cosine", "norm", "mean", "median", "neighbours"]
 NOISE = Noise(bytes(32))
-Y_B = torch.tensor([1, 0, 0, 1, 0, 0])
+Y_B = torch.tensor([1, 0, 0] * 5)
 G_Bd = torch.where(Y_B[:, None] == 1, -3.0, 1.0) * torch.tensor([1.0, 2.0])
+Z_Bd = torch.arange(15.0)[:, None] * torch.tensor([1.0, -0.5])
 
 
 def aucs(leaks: dict[str, BatchLeak]) -> dict[str, float | None]:
@@ -32,18 +33,24 @@ def test_opposite_directions_leak_all() -> None:
     reference = draw_reference(G_Bd, Y_B, multiclass=False, noise=NOISE)
     assert reference is not None
     assert Y_B[reference.row] == 1
-    assert aucs(batch_leaks(G_Bd, Y_B, reference, multiclass=False)) == dict.fromkeys(ATTACKS, 1.0)
+    assert aucs(batch_leaks(G_Bd, Z_Bd, Y_B, reference, multiclass=False)) == dict.fromkeys(ATTACKS, 1.0)
 
 
 def test_tiny_gradients_leak_as_much_as_large_ones() -> None:
     reference = draw_reference(G_Bd * 1e-20, Y_B, multiclass=False, noise=NOISE)
-    assert aucs(batch_leaks(G_Bd * 1e-20, Y_B, reference, multiclass=False)) == dict.fromkeys(ATTACKS, 1.0)
+    assert aucs(batch_leaks(G_Bd * 1e-20, Z_Bd, Y_B, reference, multiclass=False)) == dict.fromkeys(ATTACKS, 1.0)
+
+
+def test_like_activations_are_compared_only_where_there_are_enough() -> None:
+    leaks = batch_leaks(G_Bd[:11], Z_Bd[:11], Y_B[:11], None, multiclass=False)
+    assert leaks["neighbours"] == BatchLeak()
+    assert leaks["mean"].auc == 1.0
 
 
 def test_a_batch_of_one_class_is_undefined_and_counted() -> None:
-    nobody = torch.zeros(6, dtype=torch.int64)
+    nobody = torch.zeros_like(Y_B)
     assert draw_reference(G_Bd, nobody, multiclass=False, noise=NOISE) is None
-    leaks = batch_leaks(G_Bd, nobody, None, multiclass=False)
+    leaks = batch_leaks(G_Bd, Z_Bd, nobody, None, multiclass=False)
     assert aucs(leaks) == dict.fromkeys(ATTACKS)
     audit = Audit(multiclass=False)
     assert audit.record(1, 1, {"lab": leaks}) == leaks
@@ -55,7 +62,7 @@ def test_more_classes_are_told_from_that_of_the_reference() -> None:
     y_B = torch.tensor([0, 1, 2, 0, 1, 2])
     g_Bd = torch.nn.functional.one_hot(y_B).float()
     reference = draw_reference(g_Bd, y_B, multiclass=True, noise=NOISE)
-    found = batch_leaks(g_Bd, y_B, reference, multiclass=True)
+    found = batch_leaks(g_Bd, Z_Bd[:6], y_B, reference, multiclass=True)
     assert aucs(found) == {"cosine": 1.0}
     assert found["cosine"].sizes == (2, 4)
 
@@ -159,5 +166,5 @@ def test_what_leaves_as_it_is_is_counted() -> None:
     counts.add("lab", torch.zeros(6, 2), torch.zeros(6, 2))
     again = Unprotected()
     again.restore(load(save(counts.tensors())))
-    assert again.parties == counts.parties == {"lab": Releases(rows=18, exact_rows=7, steps=3, exact_steps=1)}
+    assert again.parties == counts.parties == {"lab": Releases(rows=36, exact_rows=16, steps=3, exact_steps=1)}
     assert counts.exact_steps == 1
