@@ -124,13 +124,14 @@ class LabelPartySection(PartySection):
     """The label party's private section.
 
     Attributes:
+        top_model: where none is given, the defense's own, or `mlp`.
         bottom_model: given where the label party holds features too.
         noise_secret: file of 32 random bytes for the defense noise; by default one is made for each run.
         samples: of how many batches the gradients are kept, exact and perturbed, for the report; 0: of none.
     """
 
     listen: fields.Address = "127.0.0.1:50051"
-    top_model: Named = Choice(name="mlp")
+    top_model: Named | None = None
     bottom_model: Named | None = None
     defense: Named = Choice(name="none")
     noise_secret: Path | None = None

@@ -53,26 +53,34 @@ def _scalar(value: Any) -> Any:
     return value
 
 
+def _no_switch(value: Any) -> Any:
+    """Pydantic takes true for 1."""
+    if isinstance(value, bool):
+        raise ValueError(f"expected a number, got {str(value).lower()}")
+    return value
+
+
 PartyName = Annotated[str, _name(64)]
 JobName = Annotated[str, _name(100)]
 Address = Annotated[str, AfterValidator(require_address)]
+_NUMBER = BeforeValidator(_no_switch)
 Scalar = Annotated[str | int | float | bool | None, BeforeValidator(_scalar)]
 
 # The upper bounds are far above what is of use, and below what makes a computation overflow or never end.
-Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
-Rows = Annotated[int, Field(ge=1, le=MAX_ROWS)]
-Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
-Classes = Annotated[int, Field(ge=2, le=MAX_WIDTH)]
-Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
-Threads = Annotated[int, Field(ge=1, le=1024)]
-Count = Annotated[int, Field(ge=0, le=1_000_000)]
-Steps = Annotated[int, Field(ge=1, le=1_000_000_000)]
-LabelledRows = Annotated[int, Field(ge=0, le=MAX_LABELLED_ROWS)]
-Megabytes = Annotated[int, Field(ge=1, le=1_000_000_000)]
-Kept = Annotated[int, Field(ge=2, le=MAX_DURABLE_STEPS)]
-LearningRate = Annotated[float, Field(gt=0, le=1000)]
-Momentum = Annotated[float, Field(ge=0, le=1)]
-WeightDecay = Annotated[float, Field(ge=0, le=1000)]
+Epochs = Annotated[int, _NUMBER, Field(ge=1, le=1_000_000)]
+Rows = Annotated[int, _NUMBER, Field(ge=1, le=MAX_ROWS)]
+Width = Annotated[int, _NUMBER, Field(ge=1, le=MAX_WIDTH)]
+Classes = Annotated[int, _NUMBER, Field(ge=2, le=MAX_WIDTH)]
+Seed = Annotated[int, _NUMBER, Field(ge=0, lt=1 << 63)]
+Threads = Annotated[int, _NUMBER, Field(ge=1, le=1024)]
+Count = Annotated[int, _NUMBER, Field(ge=0, le=1_000_000)]
+Steps = Annotated[int, _NUMBER, Field(ge=1, le=1_000_000_000)]
+LabelledRows = Annotated[int, _NUMBER, Field(ge=0, le=MAX_LABELLED_ROWS)]
+Megabytes = Annotated[int, _NUMBER, Field(ge=1, le=1_000_000_000)]
+Kept = Annotated[int, _NUMBER, Field(ge=2, le=MAX_DURABLE_STEPS)]
+LearningRate = Annotated[float, _NUMBER, Field(gt=0, le=1000)]
+Momentum = Annotated[float, _NUMBER, Field(ge=0, le=1)]
+WeightDecay = Annotated[float, _NUMBER, Field(ge=0, le=1000)]
 
 
 class Section(BaseModel):

@@ -88,11 +88,14 @@ class Registry(Generic[T]):
 
     def _checked(self, name: str, key: str, hint: Any, value: Any) -> Any:
         try:
-            return TypeAdapter(hint).validate_python(value)
+            found = TypeAdapter(hint).validate_python(value)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join([key, *map(str, first["loc"])])
             raise PluginError(f"{self.kind} {name!r}, option {where}: {explain(first)}") from error
+        if isinstance(value, bool) and isinstance(found, int | float) and not isinstance(found, bool):
+            raise PluginError(f"{self.kind} {name!r}, option {key}: expected a number, got {str(value).lower()}")
+        return found
 
     def _load_entry_points(self) -> None:
         if self._entry_points_loaded:

@@ -237,7 +237,8 @@ class _Party:
         objective = make_objective(self._job, section, defense, own_features=own_features, train_rows=1)
         build_optimizer(section.optimizer, objective.parameters())
         width = aggregate_width(self._job.cut_layer, self._job.parties, own_features=own_features)
-        self._say(f"top model {section.top_model.name}: {width} numbers a row, {_weights(objective.model)} weights")
+        chosen = "top model" if section.top_model is None else f"top model {section.top_model.name}"
+        self._say(f"{chosen}: {width} numbers a row, {_weights(objective.model)} weights")
 
     def _try_bottom(self, section: PartySection, choice: Choice, table: Table) -> None:
         order = np.arange(len(table.ids))

@@ -64,6 +64,9 @@ def _headline(summary: Mapping[str, Any]) -> str:
 
 
 def _objective(objective: Mapping[str, Any]) -> Iterator[Text]:
+    known = {name: value for name, value in objective.items() if isinstance(value, float)}
+    if known:
+        yield Text(f"{objective['name']}: {_figures(known)}")
     if objective.get("turned"):
         auc = _number(objective["train_auc"])
         words = f"the model is upside down (AUC {auc} on training rows): its predictions are turned round"

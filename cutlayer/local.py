@@ -44,8 +44,8 @@ def run(
 ) -> int:
     """Run every party of `file`, each as its own process, and write `out`; returns the exit status.
 
-    The status is 0, or that of the party that failed first (1 if a signal killed it), or 130 or 143 where a
-    signal stopped the run.
+    The status is 0; or 2 if a party failed by the user's mistake, whoever ended first; or that of the party that failed
+    first (1 if a signal killed it); or 130 or 143 where a signal stopped the run.
 
     Args:
         out: an empty or new folder, or that of a run of this job, which then goes on; by default runs/<job name>,
@@ -196,9 +196,10 @@ def _explain(supervisor: Supervisor, folder: Path, restarts: Mapping[str, int], 
     for child, status in supervisor.failed:
         if not child.stopped_by_us:
             print_error(_story(child, status, folder, restarts[child.name], verbose=verbose))
-    if not supervisor.failed:
+    statuses = [status for _, status in supervisor.failed]
+    if not statuses:
         return 0
-    return max(supervisor.failed[0][1], 1)
+    return UserError.exit_code if UserError.exit_code in statuses else max(statuses[0], 1)
 
 
 def _story(child: Child, status: int, folder: Path, restarts: int, *, verbose: bool) -> str:

@@ -56,7 +56,7 @@ def make_objective(
         outputs=job.classes if job.task == "multiclass" else 1,
         width=aggregate_width(job.cut_layer, job.parties, own_features=own_features),
         addends=len(job.parties) + own_features if job.cut_layer.aggregation == "sum" else 1,
-        top_model=section.top_model if "top_model" in section.model_fields_set else None,
+        top_model=section.top_model,
         rate=section.optimizer.lr,
         seed=job.seed if section.seed is None else section.seed,
         train_rows=train_rows,

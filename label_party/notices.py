@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from cutlayer.label_party.training import LabelTraining
 
 _FAR = 2.0  # times what a step's bound has above 1/2: about four releases of a row at the same strength
+
+
+def worse_than_chance(utility: Mapping[str, float | int | None]) -> str | None:
+    """What to say of a trained model that ranks test rows the wrong way round, None of any other."""
+    auc = utility.get("test_auc")
+    if auc is None or auc >= 0.5:
+        return None
+    return (
+        f"test AUC {auc:.3f}: the model ranks the test rows worse than chance. It has learned nothing yet, or is "
+        "upside down. More epochs, other learning rates or another seed may help; do not use it as it is"
+    )
 
 
 class Notices:

@@ -40,6 +40,7 @@ from cutlayer.label_party.chosen import require_settled
 from cutlayer.label_party.exchange import Exchange
 from cutlayer.label_party.listener import Listener
 from cutlayer.label_party.metrics import LabelPartyMetrics
+from cutlayer.label_party.notices import worse_than_chance
 from cutlayer.label_party.peers import admit_anyone, admit_by_certificate
 from cutlayer.label_party.results import RunFigures, run_record, summary_record
 from cutlayer.label_party.row_messages import HeldRows
@@ -159,6 +160,8 @@ class LabelParty:
             walk.save_last_step()  # step 0, where the run begins: nothing is answered that no folder knows of
             exchange.publish(0, self._with_labels(held, training))
             walk.run()
+            if (warning := worse_than_chance(walk.figures.utility)) is not None:
+                self._telemetry.warning(warning)
             missing = exchange.await_finish()
         except RolledBack:
             return False

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cutlayer.common.errors import ConfigError
 from cutlayer.common.models.base import BottomModel, bottom_models
-from cutlayer.common.models.layers import Activation, Codes, OneHot, stack
+from cutlayer.common.models.layers import Activation, Codes, OneHot, require_memory, stack
 from cutlayer.common.tables import InputSpec
 
 
@@ -86,6 +86,7 @@ class _WideDeep(nn.Module):
     def __init__(self, options: WideDeep, inputs: InputSpec, width: int) -> None:
         super().__init__()
         self.codes = Codes(inputs)
+        require_memory(self.codes.total * (options.embedding_dim + width * options.wide))
         self.embedding = nn.Embedding(self.codes.total, options.embedding_dim, sparse=options.sparse)
         nn.init.normal_(self.embedding.weight, std=1 / math.sqrt(options.embedding_dim))
         deep_width = inputs.numeric + len(inputs.cardinalities) * options.embedding_dim
@@ -138,6 +139,7 @@ class Cnn(BottomModel):
         layers: list[nn.Module] = []
         channels_in, height, width = image
         for channels_out in self.channels:
+            require_memory(channels_in * channels_out * self.kernel**2)
             layers += [nn.Conv2d(channels_in, channels_out, self.kernel, padding=self.kernel // 2), nn.ReLU()]
             if min(height, width) >= 2:
                 layers.append(nn.MaxPool2d(2))

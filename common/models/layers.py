@@ -5,6 +5,7 @@ Shape suffixes: B rows of the batch, F features, C category columns, H numeric c
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Literal
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from cutlayer.common.errors import ConfigError
+from cutlayer.common.progress import human_bytes
 from cutlayer.common.tables import InputSpec
 
 ONE_HOT_LIMIT = 20_000  # columns; a batch of 1024 rows then takes 80 MB
@@ -22,8 +24,27 @@ Activation = Literal["relu", "tanh", "leaky_relu"]
 ACTIVATIONS: dict[Activation, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "leaky_relu": nn.LeakyReLU}
 
 
+def require_memory(weights: int) -> None:
+    """Refuse a model that this machine has no room for: it would be killed without a word.
+
+    Raises:
+        ConfigError: `weights` float32 numbers, three times as a model is tried on twins, are more than all its memory.
+    """
+    needed, memory = 3 * 4 * weights, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise ConfigError(
+            f"a model of {weights:,} weights takes {human_bytes(needed)} to make, and this machine has "
+            f"{human_bytes(memory)}; make its layers smaller"
+        )
+
+
 def stack(widths: Sequence[int], activation: Activation, dropout: float = 0.0) -> nn.Sequential:
-    """Linear layers from `widths[0]` to `widths[-1]`; activation and dropout between them, nothing after the last."""
+    """Linear layers from `widths[0]` to `widths[-1]`; activation and dropout between them, nothing after the last.
+
+    Raises:
+        ConfigError: they are larger than this machine's memory.
+    """
+    require_memory(sum(width_in * width_out for width_in, width_out in pairwise(widths)))
     layers: list[nn.Module] = []
     for width_in, width_out in pairwise(widths):
         layers += [nn.Linear(width_in, width_out), ACTIVATIONS[activation]()]

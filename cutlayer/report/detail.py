@@ -22,6 +22,7 @@ _LEAK_CAPTION = {
     "cut": "What reaches the other party. Dotted: what a guess that knows nothing reaches in 97.5 % of such batches.",
     "first": "What follows from it at the output of the bottom model's first layer, as the curious party computes it.",
 }
+_UNCHANGED = "what left is the same: this defense changes no gradient that it is given"
 _KEPT = "Rows of batches evenly over the run, {count} in all."
 
 
@@ -81,6 +82,8 @@ def _norms(kept: Samples | None, kind: str, prefix: str, of: str, why: str) -> F
     caption = "Where the classes lie apart, the length alone tells the label."
     if kept is None:
         return Figure(key, title, caption, missing=why)
+    if kind == "perturbed" and _unchanged(kept):
+        return Figure(key, title, caption, missing=_UNCHANGED)
     lengths = {name: np.linalg.norm(g_nd, axis=1) for name, g_nd in _both(kept).items()}
     here = lengths[kind]
     positive = here[here > 0]
@@ -130,6 +133,9 @@ def _projections(kept: Samples | None, prefix: str, of: str, why: str, most_poin
     shown = np.unique(np.linspace(0, len(kept.label_n) - 1, min(most_points, len(kept.label_n))).round().astype(int))
     found = []
     for kind, g_nd in _both(kept).items():
+        if kind == "perturbed" and _unchanged(kept):
+            found.append(Figure(f"{prefix}-projection-{kind}", titles[kind], caption, missing=_UNCHANGED))
+            continue
         points = axes.transform(g_nd[shown])
         traces = [
             _cloud(f"class {label}", points[kept.label_n[shown] == label], place)
@@ -208,6 +214,10 @@ def _lines(run: Run, found: dict[tuple[str, str], tuple[Array, Array]], names: d
 
 def _both(kept: Samples) -> dict[str, Array]:
     return {"exact": kept.exact_nd, "perturbed": kept.perturbed_nd}
+
+
+def _unchanged(kept: Samples) -> bool:
+    return np.array_equal(kept.exact_nd, kept.perturbed_nd)
 
 
 def _classes(kept: Samples) -> list[int]:

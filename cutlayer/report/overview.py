@@ -101,6 +101,9 @@ def _cards_of_one(run: Run, name: str) -> list[Card]:
         for key, title in _UTILITIES.items()
         if key != name and utility(run, key) is not None
     ]
+    objective = run.summary.get("objective") or {}
+    others += [f"{key} {number(value)}" for key, value in objective.items() if key == "gamma"]
+    others += ["the model is upside down, its predictions are turned round"] if objective.get("turned") else []
     leak = worst_leak(run)
     bound = run.summary.get("bound") or {}
     step = bound.get("per_step_leak_auc")

@@ -49,7 +49,7 @@ class GafmOptions:
     delta_rows: Annotated[float, Field(gt=0, le=1)] = 0.1
     gamma: Annotated[Weight | Auto, OrAuto] = 1.0
     gamma_gan: Weight = 1.0
-    gamma_batches: PositiveInt = 20
+    gamma_batches: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     clip: Annotated[float, Field(gt=0, le=1000)] = 0.1
     discriminator: Discriminator = field(default_factory=Discriminator)
     rates: Rates = field(default_factory=Rates)

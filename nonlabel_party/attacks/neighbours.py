@@ -19,8 +19,9 @@ from cutlayer.nonlabel_party.view import Layer, StepView
 @attacks.register("neighbours")
 @dataclass(kw_only=True)
 class NeighboursAttack(ScoringAttack):
-    """The label is what makes the gradients of two rows with the same activation differ: score = the middle between the
-    highest and the lowest gradient of the row's neighbours, minus the row's own; all summed over coordinates.
+    """Rows with like activations differ in their gradients by the label: score = the middle of theirs, minus the row's.
+
+    The middle is that between the highest and the lowest; gradients and activations are summed over coordinates.
 
     `gafm` moves a row by a smooth function of the sum of its activations, which neighbours share, and by its randomised
     label, which lies within `delta` of 1/2 on the side where the label is: 1/2 is the middle. Higher labels have lower
