@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cutlayer.common.alignment import IdForm
 from cutlayer.common.errors import FrameError
+from cutlayer.common.handshake import Greeting
 from cutlayer.common.job_keys import JobKeys
 from cutlayer.common.limits import MAX_DURABLE_STEPS
-from cutlayer.common.session import Greeting
 from cutlayer.v1 import session_pb2
 
 _REQUIRED = ("protocol_major", "protocol_minor", "cut_width")

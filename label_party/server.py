@@ -14,18 +14,10 @@ from functools import partial
 import grpc
 
 from cutlayer.common.errors import FrameError, NotAllowedError
-from cutlayer.common.handshake import difference_of_releases
+from cutlayer.common.handshake import Greeting, Terms, check_terms, difference_of_releases
 from cutlayer.common.job import Job
 from cutlayer.common.job_keys import JobKeys
 from cutlayer.common.schedule import Schedule
-from cutlayer.common.session import (
-    AnswerAgain,
-    Compute,
-    Greeting,
-    LabelPartyLink,
-    Terms,
-    check_terms,
-)
 from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.tensors import MatrixReader, matrices_digest, to_matrices
 from cutlayer.common.wire import greeting_of
@@ -39,6 +31,7 @@ from cutlayer.label_party.peers import Admission, admit_anyone
 from cutlayer.label_party.row_messages import HeldRows, held_frames, read_announcement, read_ids
 from cutlayer.label_party.rows import CommonRows, PartyIds
 from cutlayer.label_party.same_run import SameRun
+from cutlayer.label_party.session import AnswerAgain, Compute, LabelPartyLink
 from cutlayer.label_party.train_messages import activation_of, answer_frames, goodbye, hello_from, welcome
 from cutlayer.label_party.training import Received, Release
 from cutlayer.v1 import session_pb2, training_pb2, training_pb2_grpc

@@ -14,10 +14,9 @@ from cutlayer import __version__
 from cutlayer.common import alignment
 from cutlayer.common.channel import is_broken
 from cutlayer.common.errors import AlignmentError, FrameError, PeerError, RolledBack
-from cutlayer.common.handshake import PROCESS_BYTES, difference_of_releases
+from cutlayer.common.handshake import PROCESS_BYTES, PROTOCOL, Greeting, Terms, difference_of_releases
 from cutlayer.common.history import LinkState
 from cutlayer.common.limits import Limits, Timeouts
-from cutlayer.common.session import PROTOCOL, Greeting, NonlabelPartyLink, Terms
 from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.tensors import MatrixReader, matrices_digest
 from cutlayer.common.tls import OwnCertificate
@@ -25,6 +24,7 @@ from cutlayer.common.wire import hello_of
 from cutlayer.nonlabel_party.answers import NO_LABELS, GrantedLabels, Held, read_held, shared_metrics
 from cutlayer.nonlabel_party.line import Line
 from cutlayer.nonlabel_party.refusals import ended, refusal
+from cutlayer.nonlabel_party.session import NonlabelPartyLink
 from cutlayer.nonlabel_party.stream import Stream, id_frames
 from cutlayer.v1 import matrix_pb2, session_pb2, training_pb2
 

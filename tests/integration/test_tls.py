@@ -28,8 +28,8 @@ from cutlayer.common.config import RunFile
 from cutlayer.common.displays import PlainDisplay
 from cutlayer.common.errors import CertificateError, PeerError
 from cutlayer.common.files import write_atomically
+from cutlayer.common.handshake import PROTOCOL, Greeting, Terms
 from cutlayer.common.limits import Timeouts
-from cutlayer.common.session import PROTOCOL, Greeting, Terms
 from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.tls import OwnCertificate
 from cutlayer.common.tls_probe import examine

@@ -15,11 +15,12 @@ from cutlayer.common.errors import FrameError, ProtocolError
 from cutlayer.common.handshake import PROTOCOL, Greeting, Terms, check_terms
 from cutlayer.common.history import next_history
 from cutlayer.common.job_keys import JobKeys
-from cutlayer.common.session import LabelPartyLink, NonlabelPartyLink
 from cutlayer.common.tensors import MatrixReader, matrices_digest, to_matrices
 from cutlayer.common.wire import greeting_of, hello_of, printable
 from cutlayer.label_party.row_messages import read_announcement, read_ids
+from cutlayer.label_party.session import LabelPartyLink
 from cutlayer.nonlabel_party.answers import GrantedLabels, clean_positive, read_held, shared_metrics
+from cutlayer.nonlabel_party.session import NonlabelPartyLink
 from cutlayer.v1 import matrix_pb2, session_pb2, training_pb2
 
 REFUSALS = (ProtocolError, DecodeError)

@@ -14,8 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from support.crash_model import EVERY, EXPECTED, NAMES, STEPS, Lab, Label, gradient, mix, terms
 
 from cutlayer.common.errors import CutlayerError, ExtraQueryError
-from cutlayer.common.session import PROTOCOL, AnswerAgain, LabelPartyLink, NonlabelPartyLink
+from cutlayer.common.handshake import PROTOCOL
 from cutlayer.label_party.same_run import SameRun
+from cutlayer.label_party.session import AnswerAgain, LabelPartyLink
+from cutlayer.nonlabel_party.session import NonlabelPartyLink
 
 ROWS = b"b" * 32
 
