@@ -22,6 +22,7 @@ def hello_of(greeting: Greeting) -> session_pb2.Hello:
         job_digest=greeting.job_digest,
         cut_width=greeting.cut_width,
         durable_steps=greeting.durable_steps,
+        run=greeting.run,
     )
     if greeting.process:
         hello.process = greeting.process
@@ -65,6 +66,7 @@ def greeting_of(hello: session_pb2.Hello) -> Greeting:
         job_keys=_job_keys(hello.job_keys) if hello.HasField("job_keys") else None,
         process=hello.process,
         call=hello.call,
+        run=hello.run,
     )
 
 

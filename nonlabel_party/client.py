@@ -81,6 +81,7 @@ class LabelPartyClient:
         self._link: NonlabelPartyLink | None = None
         self._process = os.urandom(PROCESS_BYTES)
         self._calls = itertools.count(1)
+        self._run = b""
         self.traffic = Traffic()
 
     @property
@@ -96,6 +97,7 @@ class LabelPartyClient:
         durable_steps: tuple[int, ...],
         patience_s: float | None = None,
         granted: GrantedLabels = NO_LABELS,
+        run: bytes | None = None,
     ) -> Held:
         """Which of this party's sorted ids all parties hold, and the step after which all go on.
 
@@ -103,12 +105,14 @@ class LabelPartyClient:
             durable_steps: of which this party holds a checkpoint.
             patience_s: how long to wait for the label party in place of `connect_s`.
             granted: labels that the job grants this party.
+            run: the name of the run that this party's folder is of, where it has one.
 
         Raises:
             AlignmentError: none is held by all. PeerError: the label party is not there or ended the session.
             CertificateError: TLS to the label party cannot work.
         """
         self._forget()
+        self._run = run or b""
         deadline = self._deadline(self._timeouts.connect_s)
         while True:
             self._line.await_label_party(patience_s or self._timeouts.connect_s)
@@ -124,6 +128,7 @@ class LabelPartyClient:
                 self.traffic.reopened += 1
                 continue
             self._line.absence.over()
+            self._run = held.run or b""
             if not held.mask.any():
                 raise AlignmentError(alignment.explain_no_match(own.form, held.form, len(own.digests), [], origin))
             return held
@@ -234,7 +239,7 @@ class LabelPartyClient:
             greeting = self._link.greeting(__version__)
         else:
             greeting = Greeting(PROTOCOL, __version__, applied_step=0, history=b"", **vars(self._terms))
-        return replace(greeting, process=self._process, call=next(self._calls))
+        return replace(greeting, process=self._process, call=next(self._calls), run=self._run)
 
     def _leaving(self, reason: str) -> training_pb2.LeaveRequest:
         goodbye = session_pb2.Goodbye(reason=f"REASON_{reason}")

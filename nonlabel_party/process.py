@@ -148,8 +148,9 @@ class NonlabelParty:
         """From the rows to the end; False where all have to begin again."""
         written = (self._folder / "party.json").exists()
         patience_s = min(_LAST_WORD_S, self._section.timeouts.connect_s) if written else None
+        saved, granted, run = self._store.steps(), self._granted(), self._state.run
         try:
-            held = self._client.align(own, table.origin, self._store.steps(), patience_s, self._granted())
+            held = self._client.align(own, table.origin, saved, patience_s, granted, run)
         except PeerError as error:
             if not written:
                 raise
@@ -188,7 +189,7 @@ class NonlabelParty:
         order = own.order[held.mask]
         self._telemetry.info(f"{len(order)} rows matched; {len(table.ids) - len(order)} of {table.origin} dropped")
         digest = rows_digest(own.digests[held.mask])
-        self._state.of_rows(digest)
+        self._state.of_rows(digest, held.run)
         self._store.of_rows(digest)
         schedule = Schedule.of(self._job, len(order))
         training = BottomTraining(self._job, self._name, self._section, self._features(table, order, schedule))
