@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from cutlayer import __version__
 from cutlayer.common.errors import FrameError, NotAllowedError, SkewError
 from cutlayer.common.job_keys import JobKeys, differing_keys, named
+from cutlayer.common.limits import RUN_BYTES
 
 PROTOCOL = (1, 0)  # major, minor
 DIGEST_BYTES = 32
 PROCESS_BYTES = 16
-RUN_BYTES = 16
 TEXT_LENGTH = 100  # of names and versions
 
 

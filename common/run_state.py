@@ -11,7 +11,7 @@ from pathlib import Path
 from cutlayer import __version__
 from cutlayer.common.errors import AlignmentError, CheckpointError
 from cutlayer.common.files import write_json
-from cutlayer.common.handshake import RUN_BYTES
+from cutlayer.common.limits import RUN_BYTES
 
 _SCHEMA = 2  # 1 had no `run`
 WHERE_LOST = "where that folder is lost or damaged, give another --out DIR at every party, and the job another `seed`"

@@ -13,7 +13,7 @@ import torch
 
 from cutlayer.common import alignment
 from cutlayer.common.errors import FrameError
-from cutlayer.common.handshake import RUN_BYTES
+from cutlayer.common.limits import RUN_BYTES
 from cutlayer.common.wire import form_of
 from cutlayer.nonlabel_party.view import CleanPositive
 from cutlayer.v1 import training_pb2
