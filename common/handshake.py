@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from cutlayer import __version__
 from cutlayer.common.errors import FrameError, NotAllowedError, SkewError
 from cutlayer.common.job_keys import JobKeys, differing_keys, named
+from cutlayer.common.limits import RUN_BYTES
 
 PROTOCOL = (1, 0)  # major, minor
 DIGEST_BYTES = 32
@@ -46,6 +47,7 @@ class Greeting:
         history: after `applied_step`.
         durable_steps: of which the sender holds checkpoints.
         process: random, of the process that says this; `call` counts its calls.
+        run: names the run that the sender's folder is of; empty where it is of none yet.
     """
 
     protocol: tuple[int, int]
@@ -61,6 +63,7 @@ class Greeting:
     job_keys: JobKeys | None = None
     process: bytes = b""
     call: int = 0
+    run: bytes = b""
 
 
 def check_terms(greeting: Greeting, terms: Terms) -> None:
@@ -123,6 +126,8 @@ def _check_form(greeting: Greeting) -> None:
     whole_number("cut_width", greeting.cut_width)
     if len(greeting.process) > PROCESS_BYTES:
         raise FrameError(f"process: expected {PROCESS_BYTES} bytes, got {len(greeting.process)}")
+    if len(greeting.run) not in (0, RUN_BYTES):
+        raise FrameError(f"run: expected {RUN_BYTES} bytes, got {len(greeting.run)}")
     if greeting.rows_count is not None or greeting.rows_digest is not None:
         whole_number("rows.count", greeting.rows_count)
         digest_bytes("rows.digest", greeting.rows_digest)

@@ -11,6 +11,7 @@ CHUNK_BYTES = 4 << 20  # a matrix above this travels in several frames
 MAX_WIDTH = 1_000_000  # of a cut layer; a model of that width already fills memory
 MAX_LABELLED_ROWS = 1000  # of each class, whose labels a job may grant to a party
 MAX_DURABLE_STEPS = 1000  # checkpoints that a party may name
+RUN_BYTES = 16  # of the name of a run
 MAX_ROWS = 50_000_000  # rows that a party may announce; their digests take 16 bytes each
 
 # A week is 604,800 seconds; gRPC counts milliseconds in 31 bits.

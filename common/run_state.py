@@ -1,8 +1,9 @@
-"""What a folder of results is of: which job, which rows, and whether the run has finished."""
+"""What a folder of results is of: which job, which rows, which run, and whether that has finished."""
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -10,17 +11,31 @@ from pathlib import Path
 from cutlayer import __version__
 from cutlayer.common.errors import AlignmentError, CheckpointError
 from cutlayer.common.files import write_json
+from cutlayer.common.limits import RUN_BYTES
 
-_SCHEMA = 1
+_SCHEMA = 2  # 1 had no `run`
+WHERE_LOST = "where that folder is lost or damaged, give another --out DIR at every party, and the job another `seed`"
+WHERE_MIXED = f"start both with the --out DIR with which they began the same run; {WHERE_LOST}"
 
 
 @dataclass(frozen=True)
 class _Content:
     job: str
     rows: str | None = None
+    run: str | None = None
     finished: bool = False
     computed_with: dict[str, str] = field(default_factory=dict)
     schema: int = _SCHEMA
+
+
+def new_run() -> bytes:
+    """A name for the run that begins, which tells it from every other run of the same job."""
+    return os.urandom(RUN_BYTES)
+
+
+def short(run: bytes) -> str:
+    """A run as messages name it: the first digits of `run` in the `state.json` of its folders."""
+    return run.hex()[:8]
 
 
 class RunState:
@@ -53,6 +68,11 @@ class RunState:
         return self._content.finished
 
     @property
+    def run(self) -> bytes | None:
+        """The name of the run; None where no rows are agreed on yet, or an earlier release began it."""
+        return bytes.fromhex(self._content.run) if self._content.run else None
+
+    @property
     def begun(self) -> bool:
         """Whether a run was begun here."""
         return self._path.exists()
@@ -80,25 +100,32 @@ class RunState:
             "is repeated is answered only for the same activations; if it is refused, go back to what it began with"
         )
 
-    def of_rows(self, digest: bytes) -> None:
-        """The rows that the parties have agreed on.
+    def of_rows(self, digest: bytes, run: bytes | None) -> None:
+        """The rows that the parties have agreed on, and the run, where the label party has named it.
 
         Raises:
-            AlignmentError: they are not those that the run began with.
+            CheckpointError: the folder is of another run. AlignmentError: the rows are not those that it began with.
         """
+        if self.run not in (None, run):
+            raise CheckpointError(
+                f"{self._folder} is of run {short(self.run)} of this job, and the label party goes on with "
+                f"{f'run {short(run)}' if run else 'one that has no name'}: {WHERE_MIXED}"
+            )
         if self._content.rows not in (None, digest.hex()):
             raise AlignmentError(
                 f"the rows that all parties hold are not those that the run in {self._folder} began with: a party's "
                 "table or the id secret has changed; bring the old ones back, or give another --out DIR at every party"
             )
-        if self._content.rows is None:
-            self._write(replace(self._content, rows=digest.hex()))
+        agreed = replace(self._content, rows=digest.hex(), run=run.hex() if run else None)
+        if agreed != self._content:
+            self._write(agreed)
 
     def finish(self) -> None:
         """The results are complete."""
         self._write(replace(self._content, finished=True))
 
     def _write(self, content: _Content) -> None:
+        content = replace(content, schema=_SCHEMA)
         write_json(self._path, {**asdict(content), "cutlayer": __version__})
         self._content = content
 

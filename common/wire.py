@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cutlayer.common.alignment import IdForm
 from cutlayer.common.errors import FrameError
+from cutlayer.common.handshake import Greeting
 from cutlayer.common.job_keys import JobKeys
 from cutlayer.common.limits import MAX_DURABLE_STEPS
-from cutlayer.common.session import Greeting
 from cutlayer.v1 import session_pb2
 
 _REQUIRED = ("protocol_major", "protocol_minor", "cut_width")
@@ -22,6 +22,7 @@ def hello_of(greeting: Greeting) -> session_pb2.Hello:
         job_digest=greeting.job_digest,
         cut_width=greeting.cut_width,
         durable_steps=greeting.durable_steps,
+        run=greeting.run,
     )
     if greeting.process:
         hello.process = greeting.process
@@ -65,6 +66,7 @@ def greeting_of(hello: session_pb2.Hello) -> Greeting:
         job_keys=_job_keys(hello.job_keys) if hello.HasField("job_keys") else None,
         process=hello.process,
         call=hello.call,
+        run=hello.run,
     )
 
 

@@ -21,7 +21,7 @@ from cutlayer.common.files import load_secret
 from cutlayer.common.id_secret import ID_SECRET_VARIABLE, environment_secret
 from cutlayer.common.job import LABEL_PARTY
 from cutlayer.common.labels import Labels, read_labels, require_classes
-from cutlayer.common.models import build_bottom, build_optimizer
+from cutlayer.common.models import build_bottom, build_optimizer, gives_probabilities
 from cutlayer.common.process import print_error
 from cutlayer.common.progress import human_bytes
 from cutlayer.common.schedule import Schedule
@@ -250,6 +250,20 @@ class _Party:
             f"bottom model {choice.name}: {features.spec.width} columns to {width}, {_weights(model)} weights",
             *features.notes,
         )
+        if self._takes_probabilities() and gives_probabilities(choice) is False:
+            raise ConfigError(
+                f"bottom_model {choice.name}: its activations may be below 0 or above 1, and the label party's defense "
+                "takes them for probabilities; let it end in a sigmoid, as mlp does with `output: sigmoid`, or write "
+                "`activations: logits` under label_party.defense"
+            )
+
+    def _takes_probabilities(self) -> bool:
+        """Whether the label party's defense does, as far as this file says; its own problems are told elsewhere."""
+        section = self._run_file.label_party
+        try:
+            return section is not None and make_defense(self._job, section.defense).takes_probabilities()
+        except UserError:
+            return False
 
     def _attempt(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         return self._findings.attempt(self._name, work, *args, **kwargs)

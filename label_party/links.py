@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cutlayer.common.history import LinkState
-from cutlayer.common.session import LabelPartyLink
+from cutlayer.label_party.session import LabelPartyLink
 from cutlayer.v1 import training_pb2
 
 Frames = list[training_pb2.TrainResponse]

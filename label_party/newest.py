@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cutlayer.common.session import Greeting
+from cutlayer.common.handshake import Greeting
 from cutlayer.label_party.exchange import StreamGone
 
 

@@ -30,7 +30,7 @@ from cutlayer.common.metrics import served
 from cutlayer.common.models import save_model
 from cutlayer.common.parquet import write_table
 from cutlayer.common.process import peak_rss_bytes, run_party
-from cutlayer.common.run_state import RunState
+from cutlayer.common.run_state import RunState, new_run
 from cutlayer.common.schedule import Schedule
 from cutlayer.common.tables import Features, Table, prepare
 from cutlayer.common.telemetry import Telemetry, make_display
@@ -45,6 +45,7 @@ from cutlayer.label_party.peers import admit_anyone, admit_by_certificate
 from cutlayer.label_party.results import RunFigures, run_record, summary_record
 from cutlayer.label_party.row_messages import HeldRows
 from cutlayer.label_party.rows import CommonRows, PartyIds, find_common_rows, require_rows
+from cutlayer.label_party.same_run import SameRun
 from cutlayer.label_party.saving import common_step
 from cutlayer.label_party.server import LabelPartyServicer, PartyExchange
 from cutlayer.label_party.training import LabelTraining
@@ -119,7 +120,8 @@ class LabelParty:
         self._metrics.watch(lambda: exchange.connected, lambda: exchange.unanswered)
         own = self._own_certificate()
         admit = admit_anyone if own is None else admit_by_certificate(self._job.name)
-        servicer = LabelPartyServicer(self._job, exchange, secret, self._telemetry, answered, admit, self._store.found)
+        same_run = SameRun(answered, self._store.found, lambda: self._state.run)
+        servicer = LabelPartyServicer(self._job, exchange, secret, self._telemetry, answered, same_run, admit)
         server = Listener(self._job, self._section, self._listen, servicer, own)
         try:
             self._telemetry.listening(server.address)
@@ -214,7 +216,8 @@ class LabelParty:
         except AlignmentError:
             exchange.publish(0, held)  # so that the others can say the same
             raise
-        self._state.of_rows(rows.digest)
+        run = self._state.run or new_run()
+        self._state.of_rows(rows.digest, run)
         self._store.of_rows(rows.digest)
         common = common_step(self._store, others)
         if common is not None:
@@ -222,7 +225,7 @@ class LabelParty:
         elif any(self._store.found()):  # that of step 0 alone is no loss
             self._telemetry.warning("no checkpoint is held by all parties: all begin at step 1 again")
         resume_step = common or 0
-        held = {party: replace(one, resume_step=resume_step) for party, one in held.items()}
+        held = {party: replace(one, resume_step=resume_step, run=run) for party, one in held.items()}
         return replace(rows, order=np.flatnonzero(labels.keep)[rows.order]), held, resume_step
 
     def _with_labels(self, held: Mapping[str, HeldRows], training: LabelTraining) -> dict[str, HeldRows]:

@@ -28,12 +28,14 @@ class HeldRows:
         mask: which of them all parties hold.
         resume_step: the step after which all go on.
         labels: what the job grants: aligned row -> label.
+        run: the name of the run.
     """
 
     mask: npt.NDArray[np.bool_]
     form: alignment.IdForm
     resume_step: int = 0
     labels: Mapping[int, int] = field(default_factory=dict)
+    run: bytes = b""
 
 
 def read_announcement(requests: Iterator[training_pb2.AlignRowsRequest], secret: bytes) -> training_pb2.IdDigests:
@@ -96,6 +98,7 @@ def held_frames(held: HeldRows) -> Iterator[training_pb2.AlignRowsResponse]:
             held_by_all=packed[start : start + ALIGN_CHUNK_BYTES],
             form=form_name(held.form),
             resume_step=held.resume_step,
+            run=held.run,
         )
 
 

@@ -6,7 +6,7 @@ waits, and sends what the loop released.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,18 +14,10 @@ from functools import partial
 import grpc
 
 from cutlayer.common.errors import FrameError, NotAllowedError
-from cutlayer.common.handshake import difference_of_releases
+from cutlayer.common.handshake import Greeting, Terms, check_terms, difference_of_releases
 from cutlayer.common.job import Job
 from cutlayer.common.job_keys import JobKeys
 from cutlayer.common.schedule import Schedule
-from cutlayer.common.session import (
-    AnswerAgain,
-    Compute,
-    Greeting,
-    LabelPartyLink,
-    Terms,
-    check_terms,
-)
 from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.tensors import MatrixReader, matrices_digest, to_matrices
 from cutlayer.common.wire import greeting_of
@@ -39,6 +31,7 @@ from cutlayer.label_party.peers import Admission, admit_anyone
 from cutlayer.label_party.row_messages import HeldRows, held_frames, read_announcement, read_ids
 from cutlayer.label_party.rows import CommonRows, PartyIds
 from cutlayer.label_party.same_run import SameRun
+from cutlayer.label_party.session import AnswerAgain, Compute, LabelPartyLink
 from cutlayer.label_party.train_messages import activation_of, answer_frames, goodbye, hello_from, welcome
 from cutlayer.label_party.training import Received, Release
 from cutlayer.v1 import session_pb2, training_pb2, training_pb2_grpc
@@ -52,7 +45,7 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
     Args:
         secret: the shared secret of the row ids.
         answered: the activations that were answered, also before the session went back.
-        saved_steps: of the label party's own checkpoints, whole or not.
+        same_run: whether a party that connects takes part in this run.
         admit: raises unless the peer of a call may be the party that it says it is.
     """
 
@@ -63,8 +56,8 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         secret: bytes,
         telemetry: Telemetry,
         answered: AnsweredActivations,
+        same_run: SameRun,
         admit: Admission = admit_anyone,
-        saved_steps: Callable[[], Sequence[int]] = tuple,
     ) -> None:
         self._job = job
         self._exchange = exchange
@@ -72,7 +65,7 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         self._job_keys = JobKeys.of(job.model_dump(mode="json"), secret)
         self._telemetry = telemetry
         self._answered = answered
-        self._same_run = SameRun(answered, saved_steps)
+        self._same_run = same_run
         self._admit = admit
         self._boundary = Boundary(telemetry)
         self.door = Door()
@@ -138,7 +131,7 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
             # stream of the true party nor send the session back.
             requests = metrics.received_from(greeting.party, request_iterator)
             first = read_announcement(requests, self._secret)
-            self._same_run.require(greeting.party, greeting.durable_steps)
+            self._same_run.require(greeting.party, greeting.durable_steps, greeting.run)
             self.door.admit(context, greeting.party)
             with self.door.reading_rows(context):
                 ids = read_ids(first, requests, greeting.durable_steps)
@@ -278,9 +271,9 @@ class LabelPartyServicer(training_pb2_grpc.LabelPartyServiceServicer):
         return Terms(party, self._job.digest(), width, rows_count, rows_digest, self._job_keys)
 
     def _link(self, greeting: Greeting) -> Link | None:
-        """The link of a party; None where the rows are not aligned (any more), and it must begin with AlignRows."""
+        """The link of a party; None where it must begin with AlignRows: no rows are aligned, or another run's."""
         check_terms(greeting, self._terms(greeting.party, None, None))
-        return self.links.get(greeting.party)
+        return self.links.get(greeting.party) if self._same_run.may_be(greeting.run) else None
 
     @contextmanager
     def _stream(self, greeting: Greeting, context: grpc.ServicerContext) -> Iterator[Stream]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from cutlayer import __version__
 from cutlayer.common.errors import FrameError
-from cutlayer.common.session import PROTOCOL
+from cutlayer.common.handshake import PROTOCOL
 from cutlayer.label_party.exchange import Closed
 from cutlayer.label_party.links import Frames
 from cutlayer.label_party.training import Release

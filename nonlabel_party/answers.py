@@ -13,6 +13,7 @@ import torch
 
 from cutlayer.common import alignment
 from cutlayer.common.errors import FrameError
+from cutlayer.common.limits import RUN_BYTES
 from cutlayer.common.wire import form_of
 from cutlayer.nonlabel_party.view import CleanPositive
 from cutlayer.v1 import training_pb2
@@ -42,12 +43,14 @@ class Held:
         form: how the label party's ids are written.
         resume_step: the step after which all go on.
         labels: granted knowledge: aligned row -> label.
+        run: the name of the run; None where it has none.
     """
 
     mask: npt.NDArray[np.bool_]
     form: alignment.IdForm
     resume_step: int
     labels: Mapping[int, int]
+    run: bytes | None = None
 
 
 def read_held(
@@ -78,9 +81,11 @@ def read_held(
     step = response.resume_step
     if step and step not in durable_steps:
         raise FrameError(f"the label party wants to go on after step {step}, of which this party holds no checkpoint")
+    if len(response.run) not in (0, RUN_BYTES):
+        raise FrameError(f"the label party names the run in {len(response.run)} bytes, expected {RUN_BYTES}")
     mask = alignment.unpack_mask(bytes(packed), count)
     labels.require_below(int(np.count_nonzero(mask)))
-    return Held(mask, form_of(response.form), step, labels.found)
+    return Held(mask, form_of(response.form), step, labels.found, response.run or None)
 
 
 class _LabelReader:

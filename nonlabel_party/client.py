@@ -14,10 +14,9 @@ from cutlayer import __version__
 from cutlayer.common import alignment
 from cutlayer.common.channel import is_broken
 from cutlayer.common.errors import AlignmentError, FrameError, PeerError, RolledBack
-from cutlayer.common.handshake import PROCESS_BYTES, difference_of_releases
+from cutlayer.common.handshake import PROCESS_BYTES, PROTOCOL, Greeting, Terms, difference_of_releases
 from cutlayer.common.history import LinkState
 from cutlayer.common.limits import Limits, Timeouts
-from cutlayer.common.session import PROTOCOL, Greeting, NonlabelPartyLink, Terms
 from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.tensors import MatrixReader, matrices_digest
 from cutlayer.common.tls import OwnCertificate
@@ -25,6 +24,7 @@ from cutlayer.common.wire import hello_of
 from cutlayer.nonlabel_party.answers import NO_LABELS, GrantedLabels, Held, read_held, shared_metrics
 from cutlayer.nonlabel_party.line import Line
 from cutlayer.nonlabel_party.refusals import ended, refusal
+from cutlayer.nonlabel_party.session import NonlabelPartyLink
 from cutlayer.nonlabel_party.stream import Stream, id_frames
 from cutlayer.v1 import matrix_pb2, session_pb2, training_pb2
 
@@ -81,6 +81,7 @@ class LabelPartyClient:
         self._link: NonlabelPartyLink | None = None
         self._process = os.urandom(PROCESS_BYTES)
         self._calls = itertools.count(1)
+        self._run = b""
         self.traffic = Traffic()
 
     @property
@@ -96,6 +97,7 @@ class LabelPartyClient:
         durable_steps: tuple[int, ...],
         patience_s: float | None = None,
         granted: GrantedLabels = NO_LABELS,
+        run: bytes | None = None,
     ) -> Held:
         """Which of this party's sorted ids all parties hold, and the step after which all go on.
 
@@ -103,12 +105,14 @@ class LabelPartyClient:
             durable_steps: of which this party holds a checkpoint.
             patience_s: how long to wait for the label party in place of `connect_s`.
             granted: labels that the job grants this party.
+            run: the name of the run that this party's folder is of, where it has one.
 
         Raises:
             AlignmentError: none is held by all. PeerError: the label party is not there or ended the session.
             CertificateError: TLS to the label party cannot work.
         """
         self._forget()
+        self._run = run or b""
         deadline = self._deadline(self._timeouts.connect_s)
         while True:
             self._line.await_label_party(patience_s or self._timeouts.connect_s)
@@ -124,6 +128,7 @@ class LabelPartyClient:
                 self.traffic.reopened += 1
                 continue
             self._line.absence.over()
+            self._run = held.run or b""
             if not held.mask.any():
                 raise AlignmentError(alignment.explain_no_match(own.form, held.form, len(own.digests), [], origin))
             return held
@@ -234,7 +239,7 @@ class LabelPartyClient:
             greeting = self._link.greeting(__version__)
         else:
             greeting = Greeting(PROTOCOL, __version__, applied_step=0, history=b"", **vars(self._terms))
-        return replace(greeting, process=self._process, call=next(self._calls))
+        return replace(greeting, process=self._process, call=next(self._calls), run=self._run)
 
     def _leaving(self, reason: str) -> training_pb2.LeaveRequest:
         goodbye = session_pb2.Goodbye(reason=f"REASON_{reason}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -28,22 +27,22 @@ from cutlayer.common.errors import (
 )
 from cutlayer.common.fields import given_address
 from cutlayer.common.files import DirectoryLock, private_folder, write_json
-from cutlayer.common.history import LinkState
+from cutlayer.common.handshake import Terms
 from cutlayer.common.job_keys import JobKeys
 from cutlayer.common.metrics import Metrics, served
 from cutlayer.common.models import save_model
-from cutlayer.common.process import end_requested, peak_rss_bytes, run_party, whole_step
+from cutlayer.common.process import peak_rss_bytes, run_party
 from cutlayer.common.run_state import RunState
 from cutlayer.common.schedule import Schedule
-from cutlayer.common.session import Terms
 from cutlayer.common.tables import Features, Table, prepare
-from cutlayer.common.telemetry import Progress, Telemetry, make_display
+from cutlayer.common.telemetry import Telemetry, make_display
 from cutlayer.common.tls import own_certificate
 from cutlayer.nonlabel_party.answers import GrantedLabels, Held
 from cutlayer.nonlabel_party.client import LabelPartyClient
 from cutlayer.nonlabel_party.curiosity import Curiosity
 from cutlayer.nonlabel_party.recorder import Recorder
-from cutlayer.nonlabel_party.saving import content, restore
+from cutlayer.nonlabel_party.saving import NOTHING_SAVED, SavedStep, restore
+from cutlayer.nonlabel_party.steps import Steps
 from cutlayer.nonlabel_party.training import BottomTraining
 from cutlayer.nonlabel_party.walk import Walk
 
@@ -87,10 +86,7 @@ class NonlabelParty:
         self._store = CheckpointStore(self._folder, owner, self._job.checkpoint.keep, self._telemetry.warning)
         self._state: RunState
         self._curiosity: Curiosity
-        self._walk: Walk | None = None
-        self._saved = -1  # the last step that is saved
-        self._began: float | None = None
-        self._seconds_before = 0.0
+        self._steps: Steps | None = None
 
     def run(self) -> None:
         """Everything from start to end; raises what ends the run."""
@@ -152,8 +148,9 @@ class NonlabelParty:
         """From the rows to the end; False where all have to begin again."""
         written = (self._folder / "party.json").exists()
         patience_s = min(_LAST_WORD_S, self._section.timeouts.connect_s) if written else None
+        saved, granted, run = self._store.steps(), self._granted(), self._state.run
         try:
-            held = self._client.align(own, table.origin, self._store.steps(), patience_s, self._granted())
+            held = self._client.align(own, table.origin, saved, patience_s, granted, run)
         except PeerError as error:
             if not written:
                 raise
@@ -174,10 +171,12 @@ class NonlabelParty:
 
     def _train_to_the_end(self, table: Table, own: OwnIds, held: Held) -> bool:
         try:
-            walk = self._prepare(table, own, held)
-            self._save_last_step(walk)  # step 0, where the run begins
-            self._train(walk)
-            self._write_results(walk)
+            steps = self._prepare(table, own, held)
+            steps.save_last()  # step 0, where the run begins
+            if steps.left:
+                (self._folder / "party.json").unlink(missing_ok=True)  # it says that every step is done
+            steps.run()
+            self._write_results(steps)
             self._client.finish()
         except RolledBack:
             return False
@@ -186,35 +185,35 @@ class NonlabelParty:
         self._telemetry.done(f"finished; results are in {self._folder}")
         return True
 
-    def _prepare(self, table: Table, own: OwnIds, held: Held) -> Walk:
+    def _prepare(self, table: Table, own: OwnIds, held: Held) -> Steps:
         order = own.order[held.mask]
         self._telemetry.info(f"{len(order)} rows matched; {len(table.ids) - len(order)} of {table.origin} dropped")
         digest = rows_digest(own.digests[held.mask])
-        self._state.of_rows(digest)
+        self._state.of_rows(digest, held.run)
         self._store.of_rows(digest)
         schedule = Schedule.of(self._job, len(order))
         training = BottomTraining(self._job, self._name, self._section, self._features(table, order, schedule))
-        link = self._go_back(training, held.resume_step)
-        self._client.begin_training(self._terms(len(order), digest), schedule.steps, link)
+        saved = self._go_back(training, held.resume_step)
+        self._client.begin_training(self._terms(len(order), digest), schedule.steps, saved.link)
         ids = np.asarray(table.ids, dtype=object)[order]
         known = {str(ids[row]): label for row, label in held.labels.items()}
         self._curiosity.begin(ids, training.features, known)
-        self._walk = Walk(training, self._client, schedule, self._curiosity, self._name, ids, self._job, known)
-        return self._walk
+        walk = Walk(training, self._client, schedule, self._curiosity, self._name, ids, self._job, known)
+        self._steps = Steps(walk, self._client, self._store, self._telemetry, self._job.epochs, saved)
+        return self._steps
 
-    def _go_back(self, training: BottomTraining, step: int) -> LinkState | None:
-        """Put training and attacks where they stood after `step`; the state of the link then, None at the beginning."""
+    def _go_back(self, training: BottomTraining, step: int) -> SavedStep:
+        """Put training and attacks where they stood after `step`; what is saved of it, if anything at the beginning."""
         self._telemetry.prometheus.begins(step)
-        self._walk, self._saved, self._seconds_before, self._began = None, -1, 0.0, None
-        checkpoint, link = self._store.load(step), None
+        self._steps, saved = None, NOTHING_SAVED
+        checkpoint = self._store.load(step)
         if checkpoint is None:
             self._curiosity.go_back(0, {}, None)
         else:
             self._telemetry.info(f"going on from the checkpoint of step {step}")
-            link, self._seconds_before = restore(checkpoint, training, self._curiosity)
-            self._saved = step
+            saved = restore(checkpoint, training, self._curiosity)
         self._store.drop_after(step)
-        return link
+        return saved
 
     def _features(self, table: Table, order: np.ndarray, schedule: Schedule) -> Features:
         features = prepare(table, order, schedule.train_rows, standardise=self._section.data.standardise)
@@ -224,60 +223,17 @@ class NonlabelParty:
             self._telemetry.info(note)
         return features
 
-    def _train(self, walk: Walk) -> None:
-        self._began = time.monotonic()
-        schedule = walk.schedule
-        if self._saved < schedule.steps:
-            (self._folder / "party.json").unlink(missing_ok=True)  # it says that every step is done
-        ended, traffic = time.monotonic(), self._client.traffic
-        for number in range(self._saved + 1, schedule.steps + 1):
-            before, waited_before, step = ended, traffic.wait_seconds, schedule.at(number)
-            with whole_step():
-                answer = walk.step(step)
-                if answer.checkpoint or end_requested():
-                    self._save(walk)
-            ended = time.monotonic()
-            self._telemetry.step(
-                Progress(
-                    step=number,
-                    steps=schedule.steps,
-                    epoch=step.epoch,
-                    epochs=self._job.epochs,
-                    kind=step.kind,
-                    rows=len(step.rows),
-                    seconds=ended - before,
-                    waited=traffic.wait_seconds - waited_before,
-                )
-            )
-            if answer.metrics:
-                self._telemetry.evaluation({"step": number, "epoch": step.epoch, **answer.metrics})
-
-    def _seconds(self) -> float:
-        """Time since the first step, without what was lost by going back."""
-        return self._seconds_before + (time.monotonic() - self._began if self._began else 0.0)
-
-    def _save(self, walk: Walk) -> None:
-        began, link = time.monotonic(), self._client.link_state()
-        self._store.save(link.step, *content(walk, link, self._seconds()))
-        self._telemetry.prometheus.saved(link.step, time.monotonic() - began)
-        self._saved = link.step
-
-    def _save_last_step(self, walk: Walk) -> None:
-        if self._client.trains and self._client.link_state().step > self._saved:
-            self._save(walk)
-
     def _save_on_the_way_out(self, error: BaseException) -> None:
         """Where the run may be taken up again, lose none of its steps."""
-        walk = self._walk
-        if walk is None or walk.inside_step or not isinstance(error, Interrupted | PeerError):
+        if self._steps is None or not isinstance(error, Interrupted | PeerError):
             return
         try:
-            self._save_last_step(walk)
+            self._steps.save_last()
         except OSError as failure:
             self._telemetry.warning(f"the last step could not be saved: {failure}")
 
-    def _write_results(self, walk: Walk) -> None:
-        seconds = self._seconds()
+    def _write_results(self, steps: Steps) -> None:
+        seconds, walk = steps.seconds, steps.walk
         walk.curiosity.finish(walk.schedule.steps)
         save_model(self._folder / "model", walk.training.model)
         wait = self._client.traffic.wait_seconds

@@ -2,7 +2,7 @@
 
 from cutlayer.common.models.base import BottomModel, TopModel, bottom_models, top_models
 from cutlayer.common.models.bottom import Cnn, LinearBottom, MlpBottom, WideDeep
-from cutlayer.common.models.build import build_bottom, build_top
+from cutlayer.common.models.build import build_bottom, build_top, gives_probabilities
 from cutlayer.common.models.checks import refuse_row_mixing
 from cutlayer.common.models.eager import eager
 from cutlayer.common.models.layers import first_layer
@@ -26,6 +26,7 @@ __all__ = [
     "build_top",
     "eager",
     "first_layer",
+    "gives_probabilities",
     "refuse_row_mixing",
     "save_model",
     "top_models",

@@ -15,7 +15,15 @@ from cutlayer.common.tables import InputSpec
 
 
 class BottomModel(ABC):
-    """A party's network from its features to the cut layer."""
+    """A party's network from its features to the cut layer.
+
+    Attributes:
+        probabilities: whether each of its activations is between 0 and 1; None where that is not known.
+    """
+
+    @property
+    def probabilities(self) -> bool | None:
+        return None
 
     @abstractmethod
     def build(self, inputs: InputSpec, width: int) -> nn.Module:

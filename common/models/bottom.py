@@ -35,6 +35,10 @@ class MlpBottom(BottomModel):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     output: Literal["linear", "sigmoid"] = "linear"
 
+    @property
+    def probabilities(self) -> bool:
+        return self.output == "sigmoid"
+
     def build(self, inputs: InputSpec, width: int) -> nn.Module:
         encoder = OneHot(inputs)
         layers = stack([encoder.width, *self.hidden, width], self.activation, self.dropout)
@@ -47,6 +51,10 @@ class LinearBottom(BottomModel):
     """One linear layer, as in vertical logistic regression; category columns go in one-hot."""
 
     bias: bool = True
+
+    @property
+    def probabilities(self) -> bool:
+        return False
 
     def build(self, inputs: InputSpec, width: int) -> nn.Module:
         encoder = OneHot(inputs)
@@ -75,6 +83,10 @@ class WideDeep(BottomModel):
     activation: Activation = "relu"
     wide: bool = False
     sparse: bool = False
+
+    @property
+    def probabilities(self) -> bool:
+        return False
 
     def build(self, inputs: InputSpec, width: int) -> nn.Module:
         if not inputs.cardinalities:
@@ -116,6 +128,10 @@ class Cnn(BottomModel):
     channels: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (16, 32)
     kernel: PositiveInt = 3
     flatten: bool = False
+
+    @property
+    def probabilities(self) -> bool:
+        return False
 
     def build(self, inputs: InputSpec, width: int) -> nn.Module:
         if inputs.image is None or inputs.cardinalities:

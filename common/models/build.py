@@ -39,6 +39,18 @@ def build_bottom(choice: Choice, inputs: InputSpec, width: int, seed: int) -> nn
     return model
 
 
+def gives_probabilities(choice: Choice) -> bool | None:
+    """Whether each activation of a bottom model is between 0 and 1; None where it does not say so.
+
+    Raises:
+        PluginError: there is no such model or option.
+    """
+    found: Any = bottom_models.get(choice.name)
+    if not (isinstance(found, type) and issubclass(found, BottomModel)):
+        return None
+    return bottom_models.create(choice.name, choice.options).probabilities
+
+
 def build_top(choice: Choice, width: int, outputs: int, seed: int) -> nn.Module:
     """The label party's top model, aggregated activations (B, width) -> logits (B, outputs), in training mode.
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x63utlayer/v1/session.proto\x12\x0b\x63utlayer.v1\"\x95\x03\n\x05Hello\x12\x1b\n\x0eprotocol_major\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x1b\n\x0eprotocol_minor\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x17\n\x0fpackage_version\x18\x03 \x01(\t\x12\r\n\x05party\x18\x04 \x01(\t\x12\x12\n\njob_digest\x18\x05 \x01(\x0c\x12\x16\n\tcut_width\x18\x06 \x01(\rH\x02\x88\x01\x01\x12!\n\x04rows\x18\x07 \x01(\x0b\x32\x13.cutlayer.v1.RowSet\x12\x19\n\x0c\x61pplied_step\x18\x08 \x01(\x04H\x03\x88\x01\x01\x12\x0f\n\x07history\x18\t \x01(\x0c\x12\x15\n\rdurable_steps\x18\n \x03(\x04\x12&\n\x08job_keys\x18\x0b \x01(\x0b\x32\x14.cutlayer.v1.JobKeys\x12\x0f\n\x07process\x18\x0c \x01(\x0c\x12\x11\n\x04\x63\x61ll\x18\r \x01(\x04H\x04\x88\x01\x01\x42\x11\n\x0f_protocol_majorB\x11\n\x0f_protocol_minorB\x0c\n\n_cut_widthB\x0f\n\r_applied_stepB\x07\n\x05_call\"\x83\x01\n\x07JobKeys\x12\x14\n\x0csecret_check\x18\x01 \x01(\x0c\x12\x32\n\x07\x64igests\x18\x02 \x03(\x0b\x32!.cutlayer.v1.JobKeys.DigestsEntry\x1a.\n\x0c\x44igestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"6\n\x06RowSet\x12\x12\n\x05\x63ount\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\x42\x08\n\x06_count\"\xa8\x01\n\x07Welcome\x12\x1b\n\x0eprotocol_major\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x1b\n\x0eprotocol_minor\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x17\n\x0fpackage_version\x18\x03 \x01(\t\x12\x16\n\tnext_step\x18\x04 \x01(\x04H\x02\x88\x01\x01\x42\x11\n\x0f_protocol_majorB\x11\n\x0f_protocol_minorB\x0c\n\n_next_step\"=\n\x07Goodbye\x12#\n\x06reason\x18\x01 \x01(\x0e\x32\x13.cutlayer.v1.Reason\x12\r\n\x05party\x18\x02 \x01(\t*\x88\x01\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x13\n\x0fREASON_FINISHED\x10\x01\x12\x12\n\x0eREASON_STOPPED\x10\x02\x12\x11\n\rREASON_FAILED\x10\x03\x12\x15\n\x11REASON_PARTY_LOST\x10\x04\x12\x13\n\x0fREASON_ROLLBACK\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x63utlayer/v1/session.proto\x12\x0b\x63utlayer.v1\"\xa2\x03\n\x05Hello\x12\x1b\n\x0eprotocol_major\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x1b\n\x0eprotocol_minor\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x17\n\x0fpackage_version\x18\x03 \x01(\t\x12\r\n\x05party\x18\x04 \x01(\t\x12\x12\n\njob_digest\x18\x05 \x01(\x0c\x12\x16\n\tcut_width\x18\x06 \x01(\rH\x02\x88\x01\x01\x12!\n\x04rows\x18\x07 \x01(\x0b\x32\x13.cutlayer.v1.RowSet\x12\x19\n\x0c\x61pplied_step\x18\x08 \x01(\x04H\x03\x88\x01\x01\x12\x0f\n\x07history\x18\t \x01(\x0c\x12\x15\n\rdurable_steps\x18\n \x03(\x04\x12&\n\x08job_keys\x18\x0b \x01(\x0b\x32\x14.cutlayer.v1.JobKeys\x12\x0f\n\x07process\x18\x0c \x01(\x0c\x12\x11\n\x04\x63\x61ll\x18\r \x01(\x04H\x04\x88\x01\x01\x12\x0b\n\x03run\x18\x0e \x01(\x0c\x42\x11\n\x0f_protocol_majorB\x11\n\x0f_protocol_minorB\x0c\n\n_cut_widthB\x0f\n\r_applied_stepB\x07\n\x05_call\"\x83\x01\n\x07JobKeys\x12\x14\n\x0csecret_check\x18\x01 \x01(\x0c\x12\x32\n\x07\x64igests\x18\x02 \x03(\x0b\x32!.cutlayer.v1.JobKeys.DigestsEntry\x1a.\n\x0c\x44igestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"6\n\x06RowSet\x12\x12\n\x05\x63ount\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\x42\x08\n\x06_count\"\xa8\x01\n\x07Welcome\x12\x1b\n\x0eprotocol_major\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x1b\n\x0eprotocol_minor\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x17\n\x0fpackage_version\x18\x03 \x01(\t\x12\x16\n\tnext_step\x18\x04 \x01(\x04H\x02\x88\x01\x01\x42\x11\n\x0f_protocol_majorB\x11\n\x0f_protocol_minorB\x0c\n\n_next_step\"=\n\x07Goodbye\x12#\n\x06reason\x18\x01 \x01(\x0e\x32\x13.cutlayer.v1.Reason\x12\r\n\x05party\x18\x02 \x01(\t*\x88\x01\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x13\n\x0fREASON_FINISHED\x10\x01\x12\x12\n\x0eREASON_STOPPED\x10\x02\x12\x11\n\rREASON_FAILED\x10\x03\x12\x15\n\x11REASON_PARTY_LOST\x10\x04\x12\x13\n\x0fREASON_ROLLBACK\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,18 +33,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_JOBKEYS_DIGESTSENTRY']._loaded_options = None
   _globals['_JOBKEYS_DIGESTSENTRY']._serialized_options = b'8\001'
-  _globals['_REASON']._serialized_start=875
-  _globals['_REASON']._serialized_end=1011
+  _globals['_REASON']._serialized_start=888
+  _globals['_REASON']._serialized_end=1024
   _globals['_HELLO']._serialized_start=43
-  _globals['_HELLO']._serialized_end=448
-  _globals['_JOBKEYS']._serialized_start=451
-  _globals['_JOBKEYS']._serialized_end=582
-  _globals['_JOBKEYS_DIGESTSENTRY']._serialized_start=536
-  _globals['_JOBKEYS_DIGESTSENTRY']._serialized_end=582
-  _globals['_ROWSET']._serialized_start=584
-  _globals['_ROWSET']._serialized_end=638
-  _globals['_WELCOME']._serialized_start=641
-  _globals['_WELCOME']._serialized_end=809
-  _globals['_GOODBYE']._serialized_start=811
-  _globals['_GOODBYE']._serialized_end=872
+  _globals['_HELLO']._serialized_end=461
+  _globals['_JOBKEYS']._serialized_start=464
+  _globals['_JOBKEYS']._serialized_end=595
+  _globals['_JOBKEYS_DIGESTSENTRY']._serialized_start=549
+  _globals['_JOBKEYS_DIGESTSENTRY']._serialized_end=595
+  _globals['_ROWSET']._serialized_start=597
+  _globals['_ROWSET']._serialized_end=651
+  _globals['_WELCOME']._serialized_start=654
+  _globals['_WELCOME']._serialized_end=822
+  _globals['_GOODBYE']._serialized_start=824
+  _globals['_GOODBYE']._serialized_end=885
 # @@protoc_insertion_point(module_scope)

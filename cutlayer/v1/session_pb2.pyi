@@ -22,7 +22,7 @@ REASON_PARTY_LOST: Reason
 REASON_ROLLBACK: Reason
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_major", "protocol_minor", "package_version", "party", "job_digest", "cut_width", "rows", "applied_step", "history", "durable_steps", "job_keys", "process", "call")
+    __slots__ = ("protocol_major", "protocol_minor", "package_version", "party", "job_digest", "cut_width", "rows", "applied_step", "history", "durable_steps", "job_keys", "process", "call", "run")
     PROTOCOL_MAJOR_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_MINOR_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,7 @@ class Hello(_message.Message):
     JOB_KEYS_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     CALL_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
     protocol_major: int
     protocol_minor: int
     package_version: str
@@ -49,7 +50,8 @@ class Hello(_message.Message):
     job_keys: JobKeys
     process: bytes
     call: int
-    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., package_version: _Optional[str] = ..., party: _Optional[str] = ..., job_digest: _Optional[bytes] = ..., cut_width: _Optional[int] = ..., rows: _Optional[_Union[RowSet, _Mapping]] = ..., applied_step: _Optional[int] = ..., history: _Optional[bytes] = ..., durable_steps: _Optional[_Iterable[int]] = ..., job_keys: _Optional[_Union[JobKeys, _Mapping]] = ..., process: _Optional[bytes] = ..., call: _Optional[int] = ...) -> None: ...
+    run: bytes
+    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., package_version: _Optional[str] = ..., party: _Optional[str] = ..., job_digest: _Optional[bytes] = ..., cut_width: _Optional[int] = ..., rows: _Optional[_Union[RowSet, _Mapping]] = ..., applied_step: _Optional[int] = ..., history: _Optional[bytes] = ..., durable_steps: _Optional[_Iterable[int]] = ..., job_keys: _Optional[_Union[JobKeys, _Mapping]] = ..., process: _Optional[bytes] = ..., call: _Optional[int] = ..., run: _Optional[bytes] = ...) -> None: ...
 
 class JobKeys(_message.Message):
     __slots__ = ("secret_check", "digests")

@@ -26,37 +26,37 @@ from cutlayer.v1 import matrix_pb2 as cutlayer_dot_v1_dot_matrix__pb2
 from cutlayer.v1 import session_pb2 as cutlayer_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x63utlayer/v1/training.proto\x12\x0b\x63utlayer.v1\x1a\x18\x63utlayer/v1/matrix.proto\x1a\x19\x63utlayer/v1/session.proto\"i\n\x10\x41lignRowsRequest\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.cutlayer.v1.HelloH\x00\x12%\n\x03ids\x18\x02 \x01(\x0b\x32\x16.cutlayer.v1.IdDigestsH\x00\x42\t\n\x07message\"s\n\tIdDigests\x12\x12\n\x05total\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07\x64igests\x18\x02 \x01(\x0c\x12\x14\n\x0csecret_check\x18\x03 \x01(\x0c\x12!\n\x04\x66orm\x18\x04 \x01(\x0e\x32\x13.cutlayer.v1.IdFormB\x08\n\x06_total\"\xbe\x01\n\x11\x41lignRowsResponse\x12\x14\n\x07matched\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x13\n\x0bheld_by_all\x18\x02 \x01(\x0c\x12!\n\x04\x66orm\x18\x03 \x01(\x0e\x32\x13.cutlayer.v1.IdForm\x12\x18\n\x0bresume_step\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x15\n\rlabelled_rows\x18\x05 \x03(\x04\x12\x0e\n\x06labels\x18\x06 \x03(\rB\n\n\x08_matchedB\x0e\n\x0c_resume_step\"m\n\x0cTrainRequest\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.cutlayer.v1.HelloH\x00\x12-\n\nactivation\x18\x02 \x01(\x0b\x32\x17.cutlayer.v1.ActivationH\x00\x42\t\n\x07message\"\x93\x01\n\rTrainResponse\x12\'\n\x07welcome\x18\x01 \x01(\x0b\x32\x14.cutlayer.v1.WelcomeH\x00\x12%\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x13.cutlayer.v1.AnswerH\x00\x12\'\n\x07goodbye\x18\x03 \x01(\x0b\x32\x14.cutlayer.v1.GoodbyeH\x00\x42\t\n\x07message\"X\n\x0cLeaveRequest\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x12.cutlayer.v1.Hello\x12%\n\x07goodbye\x18\x02 \x01(\x0b\x32\x14.cutlayer.v1.Goodbye\"\x1e\n\rLeaveResponse\x12\r\n\x05\x61gain\x18\x01 \x01(\x08\"s\n\nActivation\x12\x11\n\x04step\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07history\x18\x02 \x01(\x0c\x12\x13\n\x0brows_digest\x18\x03 \x01(\x0c\x12#\n\x06matrix\x18\x04 \x01(\x0b\x32\x13.cutlayer.v1.MatrixB\x07\n\x05_step\"\xc1\x01\n\x06\x41nswer\x12\x11\n\x04step\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07history\x18\x02 \x01(\x0c\x12%\n\x08gradient\x18\x03 \x01(\x0b\x32\x13.cutlayer.v1.Matrix\x12)\n\tknowledge\x18\x04 \x01(\x0b\x32\x16.cutlayer.v1.Knowledge\x12$\n\x07metrics\x18\x05 \x03(\x0b\x32\x13.cutlayer.v1.Metric\x12\x12\n\ncheckpoint\x18\x06 \x01(\x08\x42\x07\n\x05_step\"O\n\tKnowledge\x12\x19\n\x0cpositive_row\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x16\n\x0e\x63lean_gradient\x18\x02 \x01(\x0c\x42\x0f\n\r_positive_row\"4\n\x06Metric\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_value*]\n\x06IdForm\x12\x17\n\x13ID_FORM_UNSPECIFIED\x10\x00\x12\x13\n\x0fID_FORM_INTEGER\x10\x01\x12\x13\n\x0fID_FORM_DECIMAL\x10\x02\x12\x10\n\x0cID_FORM_TEXT\x10\x03\x32\xe7\x01\n\x11LabelPartyService\x12N\n\tAlignRows\x12\x1d.cutlayer.v1.AlignRowsRequest\x1a\x1e.cutlayer.v1.AlignRowsResponse(\x01\x30\x01\x12\x42\n\x05Train\x12\x19.cutlayer.v1.TrainRequest\x1a\x1a.cutlayer.v1.TrainResponse(\x01\x30\x01\x12>\n\x05Leave\x12\x19.cutlayer.v1.LeaveRequest\x1a\x1a.cutlayer.v1.LeaveResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x63utlayer/v1/training.proto\x12\x0b\x63utlayer.v1\x1a\x18\x63utlayer/v1/matrix.proto\x1a\x19\x63utlayer/v1/session.proto\"i\n\x10\x41lignRowsRequest\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.cutlayer.v1.HelloH\x00\x12%\n\x03ids\x18\x02 \x01(\x0b\x32\x16.cutlayer.v1.IdDigestsH\x00\x42\t\n\x07message\"s\n\tIdDigests\x12\x12\n\x05total\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07\x64igests\x18\x02 \x01(\x0c\x12\x14\n\x0csecret_check\x18\x03 \x01(\x0c\x12!\n\x04\x66orm\x18\x04 \x01(\x0e\x32\x13.cutlayer.v1.IdFormB\x08\n\x06_total\"\xcb\x01\n\x11\x41lignRowsResponse\x12\x14\n\x07matched\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x13\n\x0bheld_by_all\x18\x02 \x01(\x0c\x12!\n\x04\x66orm\x18\x03 \x01(\x0e\x32\x13.cutlayer.v1.IdForm\x12\x18\n\x0bresume_step\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x15\n\rlabelled_rows\x18\x05 \x03(\x04\x12\x0e\n\x06labels\x18\x06 \x03(\r\x12\x0b\n\x03run\x18\x07 \x01(\x0c\x42\n\n\x08_matchedB\x0e\n\x0c_resume_step\"m\n\x0cTrainRequest\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.cutlayer.v1.HelloH\x00\x12-\n\nactivation\x18\x02 \x01(\x0b\x32\x17.cutlayer.v1.ActivationH\x00\x42\t\n\x07message\"\x93\x01\n\rTrainResponse\x12\'\n\x07welcome\x18\x01 \x01(\x0b\x32\x14.cutlayer.v1.WelcomeH\x00\x12%\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x13.cutlayer.v1.AnswerH\x00\x12\'\n\x07goodbye\x18\x03 \x01(\x0b\x32\x14.cutlayer.v1.GoodbyeH\x00\x42\t\n\x07message\"X\n\x0cLeaveRequest\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x12.cutlayer.v1.Hello\x12%\n\x07goodbye\x18\x02 \x01(\x0b\x32\x14.cutlayer.v1.Goodbye\"\x1e\n\rLeaveResponse\x12\r\n\x05\x61gain\x18\x01 \x01(\x08\"s\n\nActivation\x12\x11\n\x04step\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07history\x18\x02 \x01(\x0c\x12\x13\n\x0brows_digest\x18\x03 \x01(\x0c\x12#\n\x06matrix\x18\x04 \x01(\x0b\x32\x13.cutlayer.v1.MatrixB\x07\n\x05_step\"\xc1\x01\n\x06\x41nswer\x12\x11\n\x04step\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07history\x18\x02 \x01(\x0c\x12%\n\x08gradient\x18\x03 \x01(\x0b\x32\x13.cutlayer.v1.Matrix\x12)\n\tknowledge\x18\x04 \x01(\x0b\x32\x16.cutlayer.v1.Knowledge\x12$\n\x07metrics\x18\x05 \x03(\x0b\x32\x13.cutlayer.v1.Metric\x12\x12\n\ncheckpoint\x18\x06 \x01(\x08\x42\x07\n\x05_step\"O\n\tKnowledge\x12\x19\n\x0cpositive_row\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x16\n\x0e\x63lean_gradient\x18\x02 \x01(\x0c\x42\x0f\n\r_positive_row\"4\n\x06Metric\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_value*]\n\x06IdForm\x12\x17\n\x13ID_FORM_UNSPECIFIED\x10\x00\x12\x13\n\x0fID_FORM_INTEGER\x10\x01\x12\x13\n\x0fID_FORM_DECIMAL\x10\x02\x12\x10\n\x0cID_FORM_TEXT\x10\x03\x32\xe7\x01\n\x11LabelPartyService\x12N\n\tAlignRows\x12\x1d.cutlayer.v1.AlignRowsRequest\x1a\x1e.cutlayer.v1.AlignRowsResponse(\x01\x30\x01\x12\x42\n\x05Train\x12\x19.cutlayer.v1.TrainRequest\x1a\x1a.cutlayer.v1.TrainResponse(\x01\x30\x01\x12>\n\x05Leave\x12\x19.cutlayer.v1.LeaveRequest\x1a\x1a.cutlayer.v1.LeaveResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cutlayer.v1.training_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_IDFORM']._serialized_start=1344
-  _globals['_IDFORM']._serialized_end=1437
+  _globals['_IDFORM']._serialized_start=1357
+  _globals['_IDFORM']._serialized_end=1450
   _globals['_ALIGNROWSREQUEST']._serialized_start=96
   _globals['_ALIGNROWSREQUEST']._serialized_end=201
   _globals['_IDDIGESTS']._serialized_start=203
   _globals['_IDDIGESTS']._serialized_end=318
   _globals['_ALIGNROWSRESPONSE']._serialized_start=321
-  _globals['_ALIGNROWSRESPONSE']._serialized_end=511
-  _globals['_TRAINREQUEST']._serialized_start=513
-  _globals['_TRAINREQUEST']._serialized_end=622
-  _globals['_TRAINRESPONSE']._serialized_start=625
-  _globals['_TRAINRESPONSE']._serialized_end=772
-  _globals['_LEAVEREQUEST']._serialized_start=774
-  _globals['_LEAVEREQUEST']._serialized_end=862
-  _globals['_LEAVERESPONSE']._serialized_start=864
-  _globals['_LEAVERESPONSE']._serialized_end=894
-  _globals['_ACTIVATION']._serialized_start=896
-  _globals['_ACTIVATION']._serialized_end=1011
-  _globals['_ANSWER']._serialized_start=1014
-  _globals['_ANSWER']._serialized_end=1207
-  _globals['_KNOWLEDGE']._serialized_start=1209
-  _globals['_KNOWLEDGE']._serialized_end=1288
-  _globals['_METRIC']._serialized_start=1290
-  _globals['_METRIC']._serialized_end=1342
-  _globals['_LABELPARTYSERVICE']._serialized_start=1440
-  _globals['_LABELPARTYSERVICE']._serialized_end=1671
+  _globals['_ALIGNROWSRESPONSE']._serialized_end=524
+  _globals['_TRAINREQUEST']._serialized_start=526
+  _globals['_TRAINREQUEST']._serialized_end=635
+  _globals['_TRAINRESPONSE']._serialized_start=638
+  _globals['_TRAINRESPONSE']._serialized_end=785
+  _globals['_LEAVEREQUEST']._serialized_start=787
+  _globals['_LEAVEREQUEST']._serialized_end=875
+  _globals['_LEAVERESPONSE']._serialized_start=877
+  _globals['_LEAVERESPONSE']._serialized_end=907
+  _globals['_ACTIVATION']._serialized_start=909
+  _globals['_ACTIVATION']._serialized_end=1024
+  _globals['_ANSWER']._serialized_start=1027
+  _globals['_ANSWER']._serialized_end=1220
+  _globals['_KNOWLEDGE']._serialized_start=1222
+  _globals['_KNOWLEDGE']._serialized_end=1301
+  _globals['_METRIC']._serialized_start=1303
+  _globals['_METRIC']._serialized_end=1355
+  _globals['_LABELPARTYSERVICE']._serialized_start=1453
+  _globals['_LABELPARTYSERVICE']._serialized_end=1684
 # @@protoc_insertion_point(module_scope)

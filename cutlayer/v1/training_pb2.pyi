@@ -40,20 +40,22 @@ class IdDigests(_message.Message):
     def __init__(self, total: _Optional[int] = ..., digests: _Optional[bytes] = ..., secret_check: _Optional[bytes] = ..., form: _Optional[_Union[IdForm, str]] = ...) -> None: ...
 
 class AlignRowsResponse(_message.Message):
-    __slots__ = ("matched", "held_by_all", "form", "resume_step", "labelled_rows", "labels")
+    __slots__ = ("matched", "held_by_all", "form", "resume_step", "labelled_rows", "labels", "run")
     MATCHED_FIELD_NUMBER: _ClassVar[int]
     HELD_BY_ALL_FIELD_NUMBER: _ClassVar[int]
     FORM_FIELD_NUMBER: _ClassVar[int]
     RESUME_STEP_FIELD_NUMBER: _ClassVar[int]
     LABELLED_ROWS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
     matched: int
     held_by_all: bytes
     form: IdForm
     resume_step: int
     labelled_rows: _containers.RepeatedScalarFieldContainer[int]
     labels: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, matched: _Optional[int] = ..., held_by_all: _Optional[bytes] = ..., form: _Optional[_Union[IdForm, str]] = ..., resume_step: _Optional[int] = ..., labelled_rows: _Optional[_Iterable[int]] = ..., labels: _Optional[_Iterable[int]] = ...) -> None: ...
+    run: bytes
+    def __init__(self, matched: _Optional[int] = ..., held_by_all: _Optional[bytes] = ..., form: _Optional[_Union[IdForm, str]] = ..., resume_step: _Optional[int] = ..., labelled_rows: _Optional[_Iterable[int]] = ..., labels: _Optional[_Iterable[int]] = ..., run: _Optional[bytes] = ...) -> None: ...
 
 class TrainRequest(_message.Message):
     __slots__ = ("hello", "activation")

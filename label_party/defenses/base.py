@@ -62,6 +62,10 @@ class Defense(ABC):
         """
         return None
 
+    def takes_probabilities(self) -> bool:
+        """Whether each activation must be between 0 and 1."""
+        return False
+
     def search(self) -> Search | None:
         """What `cutlayer run` must find before the run."""
         return None

@@ -23,6 +23,10 @@ class Gafm(GafmOptions, Defense):
     tasks: ClassVar[frozenset[str]] = frozenset({"binary"})
     passes_unchanged: ClassVar[bool] = True
 
+    def takes_probabilities(self) -> bool:
+        """With `activations: probabilities`, unless a transformation of the user's own makes them such."""
+        return self.activations == "probabilities" and ":" not in self.transformation
+
     def search(self) -> Search | None:
         """`delta`, where that is auto."""
         return Search("delta", self.delta_values, self.delta_rows) if self.delta == "auto" else None

@@ -159,6 +159,7 @@ BAD_HELLOS: dict[str, tuple[dict[str, object], grpc.StatusCode, str]] = {
     "another protocol": ({"protocol_major": 9}, Code.FAILED_PRECONDITION, "same release of cutlayer"),
     "a step of the future": ({"applied_step": 7}, Code.FAILED_PRECONDITION, "applied step 7"),
     "another history": ({"history": bytes(32)}, Code.FAILED_PRECONDITION, "histories differ"),
+    "short name of a run": ({"run": b"x"}, Code.INVALID_ARGUMENT, "run: expected 16 bytes"),
     "short history": ({"history": b""}, Code.INVALID_ARGUMENT, "history"),
 }
 
@@ -219,6 +220,13 @@ def test_P14_garbage_on_the_raw_socket(session: Session) -> None:
             raw.shutdown(socket.SHUT_WR)
             while raw.recv(1 << 12):
                 pass
+
+
+def test_P16_a_stream_in_another_run_is_sent_back_to_the_rows(session: Session) -> None:
+    hello = session.client.hello()
+    hello.hello.run = bytes(16)
+    (answer,) = session.client.call("Train", hello, session.client.activation(2))
+    assert training_pb2.TrainResponse.FromString(answer).goodbye.reason == session_pb2.REASON_ROLLBACK
 
 
 def test_P16_a_second_answer_with_another_activation_is_refused(session: Session) -> None:

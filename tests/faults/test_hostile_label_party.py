@@ -17,7 +17,15 @@ from support.runs import BREAST_CANCER, Run, changed, write
 from support.scripted import SECRET
 
 from cutlayer.common import run_files
-from cutlayer.common.errors import AlignmentError, CutlayerError, FrameError, OrderError, PeerError, SkewError
+from cutlayer.common.errors import (
+    AlignmentError,
+    CheckpointError,
+    CutlayerError,
+    FrameError,
+    OrderError,
+    PeerError,
+    SkewError,
+)
 from cutlayer.common.history import next_history
 from cutlayer.common.tensors import matrices_digest, to_matrices
 from cutlayer.nonlabel_party.process import NonlabelParty
@@ -161,6 +169,7 @@ ALIGNMENTS: dict[str, tuple[Behaviour, type[CutlayerError], str]] = {
     "no row": (saying(training_pb2.AlignRowsResponse(held_by_all=bytes(72))), AlignmentError, "0 of 569 rows"),
     "a checkpoint that is not there": (saying(held(resume_step=7)), FrameError, "after step 7"),
     "a checkpoint of the far future": (saying(held(resume_step=2**64 - 1)), FrameError, "no checkpoint"),
+    "a name of the run that is none": (saying(held(run=b"17 bytes of it...")), FrameError, "17 bytes, expected 16"),
     "a message beyond the limit": (saying(held(8 * 4 * MIB)), PeerError, "larger than max"),
     "an end": (saying(), PeerError, "closed the stream"),
     "silence": (silent, PeerError, "answered nothing"),
@@ -208,6 +217,17 @@ TRAININGS: dict[str, tuple[Behaviour, type[CutlayerError], str]] = {
     "silence": (silent, PeerError, "answered nothing"),
     "a message beyond the limit": (saying(bytes(8 * MIB)), PeerError, "larger than max"),
 }
+
+
+def test_P16_a_label_party_that_goes_on_with_another_run_gets_nothing(tmp_path: Path) -> None:
+    """One of an earlier release compares no runs."""
+    named = [bytes([number]) * 16 for number in (1, 2)]
+    outcome(tmp_path, saying(held(run=named[0])), saying())
+    error = outcome(tmp_path, saying(held(run=named[1])), saying())
+    assert type(error) is CheckpointError
+    assert "is of run 01010101 of this job, and the label party goes on with run 02020202: start both with" in str(
+        error
+    )
 
 
 @pytest.mark.parametrize("case", TRAININGS)

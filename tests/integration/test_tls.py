@@ -28,8 +28,8 @@ from cutlayer.common.config import RunFile
 from cutlayer.common.displays import PlainDisplay
 from cutlayer.common.errors import CertificateError, PeerError
 from cutlayer.common.files import write_atomically
+from cutlayer.common.handshake import PROTOCOL, Greeting, Terms
 from cutlayer.common.limits import Timeouts
-from cutlayer.common.session import PROTOCOL, Greeting, Terms
 from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.tls import OwnCertificate
 from cutlayer.common.tls_probe import examine
@@ -38,6 +38,7 @@ from cutlayer.label_party.answered import AnsweredActivations
 from cutlayer.label_party.exchange import Exchange
 from cutlayer.label_party.listener import Listener
 from cutlayer.label_party.peers import admit_by_certificate
+from cutlayer.label_party.same_run import SameRun
 from cutlayer.label_party.server import LabelPartyServicer, PartyExchange
 from cutlayer.nonlabel_party.client import LabelPartyClient
 from cutlayer.v1 import session_pb2, training_pb2, training_pb2_grpc
@@ -72,7 +73,10 @@ class Served:
         self.telemetry = Telemetry("label_party", logs, None)
         admit = admit_by_certificate(job)
         self.answered = AnsweredActivations(logs / "answered")
-        servicer = LabelPartyServicer(TWO.job, exchange, SECRET.encode(), self.telemetry, self.answered, admit)
+        same_run = SameRun(self.answered, tuple, lambda: None)
+        servicer = LabelPartyServicer(
+            TWO.job, exchange, SECRET.encode(), self.telemetry, self.answered, same_run, admit
+        )
         own = kits.own(folder / "ours", "label_party")
         self.listener = Listener(TWO.job, TWO.label_section(), "127.0.0.1:0", servicer, own)
         self.listener.ready()

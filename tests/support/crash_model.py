@@ -10,8 +10,10 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
+from cutlayer.common.handshake import Terms
 from cutlayer.common.history import LinkState
-from cutlayer.common.session import LabelPartyLink, NonlabelPartyLink, Terms
+from cutlayer.label_party.session import LabelPartyLink
+from cutlayer.nonlabel_party.session import NonlabelPartyLink
 
 NAMES = ("lab", "bank")
 STEPS, EVERY, KEEP = 7, 2, 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,12 @@ from cutlayer.common.errors import FrameError, ProtocolError
 from cutlayer.common.handshake import PROTOCOL, Greeting, Terms, check_terms
 from cutlayer.common.history import next_history
 from cutlayer.common.job_keys import JobKeys
-from cutlayer.common.session import LabelPartyLink, NonlabelPartyLink
 from cutlayer.common.tensors import MatrixReader, matrices_digest, to_matrices
 from cutlayer.common.wire import greeting_of, hello_of, printable
 from cutlayer.label_party.row_messages import read_announcement, read_ids
+from cutlayer.label_party.session import LabelPartyLink
 from cutlayer.nonlabel_party.answers import GrantedLabels, clean_positive, read_held, shared_metrics
+from cutlayer.nonlabel_party.session import NonlabelPartyLink
 from cutlayer.v1 import matrix_pb2, session_pb2, training_pb2
 
 REFUSALS = (ProtocolError, DecodeError)
@@ -30,7 +31,7 @@ OWN = alignment.OwnIds(["ann", "bob", "eve"], SECRET)
 ROWS_DIGEST = alignment.rows_digest(OWN.digests)
 JOB_KEYS = JobKeys.of({"name": "test", "cut_layer": {"width": WIDTH}}, SECRET)
 TERMS = Terms("lab", bytes(range(32)), WIDTH, ROWS, ROWS_DIGEST, JOB_KEYS)
-START = NonlabelPartyLink(TERMS, steps=2).greeting("1.0")
+START = replace(NonlabelPartyLink(TERMS, steps=2).greeting("1.0"), run=bytes(16))
 UNALIGNED = Greeting(PROTOCOL, "1.0", "lab", TERMS.job_digest, WIDTH, None, None, 0, b"", (3, 6), JOB_KEYS)
 T_BD = torch.arange(6.0).view(ROWS, WIDTH) / 8
 
@@ -83,6 +84,7 @@ def _read_held(data: bytes) -> None:
     assert held.mask.shape == (ROWS,)
     assert held.mask.dtype == np.bool_
     assert held.resume_step in (0, 3, 6)
+    assert held.run is None or len(held.run) == 16
     assert all(row < held.mask.sum() for row in held.labels)
     assert sorted(held.labels.values()) in ([], [0], [1], [0, 1])
 
@@ -148,7 +150,7 @@ def _ids() -> training_pb2.AlignRowsRequest:
 
 
 def _an_answer_to_ids(**labels: Any) -> training_pb2.AlignRowsResponse:
-    return training_pb2.AlignRowsResponse(matched=2, held_by_all=b"\5", form=1, resume_step=3, **labels)
+    return training_pb2.AlignRowsResponse(matched=2, held_by_all=b"\5", form=1, resume_step=3, run=bytes(16), **labels)
 
 
 DECODERS = {

@@ -32,21 +32,21 @@ class Cell:
 _LABEL_STEP = {
     f"{_LABEL}.exchange:Exchange.submit": (2, 2),
     f"{_LABEL}.exchange:Exchange.collect": (1, 1),
-    f"{_COMMON}.session:LabelPartyLink.on_activation": (2, 0),
+    f"{_LABEL}.session:LabelPartyLink.on_activation": (2, 0),
     f"{_LABEL}.walk:Walk._train_or_evaluate": (1, 0),
     f"{_LABEL}.server:LabelPartyServicer.seal": (1, 0),
     f"{_LABEL}.walk:Walk._report": (1, 0),
     f"{_LABEL}.answered:AnsweredActivations.note": (1, 0),
-    f"{_COMMON}.session:LabelPartyLink.answered": (2, 0),
+    f"{_LABEL}.session:LabelPartyLink.answered": (2, 0),
     f"{_LABEL}.exchange:Exchange.publish": (1, 1),
 }
 _LAB_STEP = {
     f"{_LAB}.training:BottomTraining.forward": (1, 0),
     f"{_LAB}.walk:to_matrices": (1, 0),
-    f"{_COMMON}.session:NonlabelPartyLink.activation": (1, 0),
+    f"{_LAB}.session:NonlabelPartyLink.activation": (1, 0),
     f"{_LAB}.client:LabelPartyClient.exchange": (1, 0),
     f"{_LAB}.client:LabelPartyClient._read_answer": (1, 0),
-    f"{_COMMON}.session:NonlabelPartyLink.on_answer": (1, 0),
+    f"{_LAB}.session:NonlabelPartyLink.on_answer": (1, 0),
     f"{_LAB}.client:LabelPartyClient.applied": (1, 0),
 }
 _LAB_TRAIN = [f"{_LAB}.curiosity:Curiosity.observe", f"{_LAB}.training:BottomTraining.backward"]
@@ -63,7 +63,7 @@ _LABEL_SAVING = _SAVING | {f"{_LABEL}.answered:AnsweredActivations.sync": 1, f"{
 _LAB_SAVING = _SAVING | {
     f"{_LAB}.recorder:Recorder.end_part": 1,
     f"{_LAB}.guesses:Guesses.end_part": 5,
-    f"{_LAB}.process:content": 1,
+    f"{_LAB}.steps:content": 1,
 }
 
 # Functions that are called once, and of those called more often the first call.

@@ -21,10 +21,10 @@ from typing import Any, Literal
 from faults.proxy import Direction, Proxy
 
 from cutlayer.common.errors import CutlayerError
-from cutlayer.common.session import NonlabelPartyLink
 from cutlayer.label_party import server
 from cutlayer.label_party.exchange import Exchange
 from cutlayer.nonlabel_party import client
+from cutlayer.nonlabel_party.session import NonlabelPartyLink
 from support.runs import Run
 from support.threads import Outcome, Parties
 

@@ -17,12 +17,13 @@ import torch
 from cutlayer import __version__
 from cutlayer.common import alignment, config, run_files
 from cutlayer.common.datasets import load_table
+from cutlayer.common.handshake import PROTOCOL, Greeting, Terms
 from cutlayer.common.schedule import Schedule
-from cutlayer.common.session import PROTOCOL, Greeting, NonlabelPartyLink, Terms
 from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.tensors import matrices_digest, to_matrices
 from cutlayer.common.wire import hello_of
 from cutlayer.label_party.process import LabelParty
+from cutlayer.nonlabel_party.session import NonlabelPartyLink
 from cutlayer.v1 import training_pb2
 from support.runs import Run, write
 

@@ -98,6 +98,42 @@ def test_single_problems(run_file: Path, capsys: pytest.CaptureFixture[str], old
     assert text in capsys.readouterr().err
 
 
+PROBABILITIES = "label: sick}\n  defense: {name: gafm, activations: probabilities}"
+
+
+@pytest.mark.parametrize(
+    ("defense", "model", "fits"),
+    [
+        (PROBABILITIES, "mlp", False),
+        (PROBABILITIES, "linear", False),
+        (PROBABILITIES, "{name: mlp, output: sigmoid}", True),
+        (PROBABILITIES, "torch.nn:Linear", True),  # whether one of the user's own fits is not known
+        (PROBABILITIES.replace("probabilities}", "logits}"), "mlp", True),
+        (PROBABILITIES.replace("probabilities}", "probabilities, transformation: 'torch:sigmoid'}"), "mlp", True),
+    ],
+)
+def test_activations_that_are_no_probabilities_are_a_problem_where_the_defense_takes_them_for_such(
+    run_file: Path, capsys: pytest.CaptureFixture[str], defense: str, model: str, fits: bool
+) -> None:
+    edit(run_file, "label: sick}", defense)
+    edit(run_file, "attacks: [norm]", f"bottom_model: {model}")
+    assert check(run_file) == (0 if fits else 2)
+    err = capsys.readouterr().err
+    assert fits or err.startswith(f"cutlayer: lab: bottom_model {model}: its activations may be below 0 or above 1")
+    assert not fits or err == ""
+
+
+def test_the_label_partys_own_activations_are_probabilities_too(
+    run_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file of a host of its own: what the other parties have is not known there."""
+    rows = "".join(f"p{row},{row % 2},{row}\n" for row in range(20))
+    (run_file.parent / "labels.csv").write_text("id,sick,age\n" + rows)
+    edit(run_file, "label: sick}", PROBABILITIES + "\n  id_secret: ours\n  bottom_model: linear")
+    assert check(run_file, "label_party") == 2
+    assert "label_party: bottom_model linear: its activations may be" in capsys.readouterr().err
+
+
 def test_rows_that_do_not_match_are_a_problem(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(run_file.parent / "features.csv", "p", "q")
     assert check(run_file) == 2

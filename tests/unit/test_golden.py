@@ -15,13 +15,15 @@ from support.golden import NAMES, PARTIES, STEP, begin_from_checkpoints, history
 from support.threads import SECRET
 
 from cutlayer.common import alignment
+from cutlayer.common.handshake import Terms, check_terms
 from cutlayer.common.history import LinkState
 from cutlayer.common.schedule import Schedule
-from cutlayer.common.session import AnswerAgain, Compute, LabelPartyLink, NonlabelPartyLink, Terms, check_terms
 from cutlayer.common.tensors import MatrixReader, matrices_digest
 from cutlayer.common.wire import greeting_of
 from cutlayer.label_party.row_messages import read_announcement, read_ids
+from cutlayer.label_party.session import AnswerAgain, Compute, LabelPartyLink
 from cutlayer.nonlabel_party.answers import read_held
+from cutlayer.nonlabel_party.session import NonlabelPartyLink
 
 pytestmark = pytest.mark.parametrize("name", NAMES)
 

@@ -38,8 +38,8 @@ def test_P20_a_folder_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     state.begin()
     file = tmp_path / "state.json"
     content = json.loads(file.read_text())
-    assert (content["schema"], content["cutlayer"]) == (1, __version__)
-    file.write_text(json.dumps({"schema": 2, "cutlayer": "99.1", "whatever": "comes then"}))
+    assert (content["schema"], content["cutlayer"]) == (2, __version__)
+    file.write_text(json.dumps({"schema": 3, "cutlayer": "99.1", "whatever": "comes then"}))
     with pytest.raises(CheckpointError, match=rf"holds a run of cutlayer 99.1, in a form that {__version__} cannot"):
         RunState(tmp_path, JOB)
 

@@ -11,9 +11,9 @@ from support.runs import BREAST_CANCER, changed
 from cutlayer import __version__
 from cutlayer.common.config import RunFile
 from cutlayer.common.errors import FrameError, SkewError
+from cutlayer.common.handshake import PROTOCOL, Greeting, Terms, check_terms
 from cutlayer.common.job import Job
 from cutlayer.common.job_keys import MAX_KEYS, JobKeys, differing_keys
-from cutlayer.common.session import PROTOCOL, Greeting, Terms, check_terms
 from cutlayer.common.wire import greeting_of, hello_of
 
 SECRET = b"shared"

@@ -120,7 +120,7 @@ def test_P04_the_state_of_a_run_is_always_readable(folder: Path, make: Make) -> 
     def work() -> None:
         state = RunState(folder, JOB)
         state.begin()
-        state.of_rows(b"rows")
+        state.of_rows(b"rows", b"run")
         state.finish()
 
     states, after = record(folder, work)

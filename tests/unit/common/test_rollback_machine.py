@@ -14,8 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from support.crash_model import EVERY, EXPECTED, NAMES, STEPS, Lab, Label, gradient, mix, terms
 
 from cutlayer.common.errors import CutlayerError, ExtraQueryError
-from cutlayer.common.session import PROTOCOL, AnswerAgain, LabelPartyLink, NonlabelPartyLink
+from cutlayer.common.handshake import PROTOCOL
 from cutlayer.label_party.same_run import SameRun
+from cutlayer.label_party.session import AnswerAgain, LabelPartyLink
+from cutlayer.nonlabel_party.session import NonlabelPartyLink
 
 ROWS = b"b" * 32
 
@@ -34,7 +36,7 @@ class Parties(RuleBasedStateMachine):
         self.up: dict[str, list[tuple[Any, ...]]] = {name: [] for name in NAMES}
         self.down: dict[str, list[tuple[Any, ...]]] = {name: [] for name in NAMES}
         self.answered_z: dict[tuple[str, int], set[bytes]] = {}
-        self.same_run = SameRun(self.label, lambda: sorted(self.label.disk))  # type: ignore[arg-type]
+        self.same_run = SameRun(self.label, lambda: sorted(self.label.disk), lambda: None)  # type: ignore[arg-type]
 
     # Processes begin and die.
 
@@ -183,7 +185,7 @@ class Parties(RuleBasedStateMachine):
 
     def on_ids(self, name: str, durable_steps: tuple[int, ...]) -> None:
         label = self.label
-        self.same_run.require(name, durable_steps)  # whatever has crashed, nobody's folder is refused
+        self.same_run.require(name, durable_steps, b"")  # whatever has crashed, nobody's folder is refused
         if label.links and label.done == label.resumed:  # no step was answered: nothing is lost
             self.down[name].append((self.labs[name].stream, "rows", label.resumed, label.era))
             return

@@ -4,18 +4,10 @@ from dataclasses import replace
 import pytest
 
 from cutlayer.common.errors import CutlayerError, FrameError, NotAllowedError, OrderError, SkewError
+from cutlayer.common.handshake import PROTOCOL, Greeting, Terms, check_terms
 from cutlayer.common.history import LinkState, next_history, start_of_history
-from cutlayer.common.session import (
-    PROTOCOL,
-    AnswerAgain,
-    Compute,
-    Greeting,
-    LabelPartyLink,
-    NonlabelPartyLink,
-    Pending,
-    Terms,
-    check_terms,
-)
+from cutlayer.label_party.session import AnswerAgain, Compute, LabelPartyLink, Pending
+from cutlayer.nonlabel_party.session import NonlabelPartyLink
 
 TERMS = Terms("lab", b"j" * 32, 16, 455, b"r" * 32)
 UNALIGNED = replace(TERMS, rows_count=None, rows_digest=None)

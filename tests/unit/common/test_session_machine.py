@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from cutlayer.common.errors import OrderError
+from cutlayer.common.handshake import PROTOCOL, Terms
 from cutlayer.common.history import LinkState
-from cutlayer.common.session import PROTOCOL, AnswerAgain, Compute, LabelPartyLink, NonlabelPartyLink, Terms
+from cutlayer.label_party.session import AnswerAgain, Compute, LabelPartyLink
+from cutlayer.nonlabel_party.session import NonlabelPartyLink
 
 TERMS = Terms("lab", b"j" * 32, 16, 455, b"r" * 32)
 STEPS = 5

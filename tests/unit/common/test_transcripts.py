@@ -27,16 +27,10 @@ from typing import Any
 import pytest
 
 from cutlayer.common.errors import ProtocolError
+from cutlayer.common.handshake import PROTOCOL, Greeting, Terms
 from cutlayer.common.history import LinkState
-from cutlayer.common.session import (
-    PROTOCOL,
-    AnswerAgain,
-    Compute,
-    Greeting,
-    LabelPartyLink,
-    NonlabelPartyLink,
-    Terms,
-)
+from cutlayer.label_party.session import AnswerAgain, Compute, LabelPartyLink
+from cutlayer.nonlabel_party.session import NonlabelPartyLink
 
 FOLDER = Path(__file__).parents[2] / "transcripts"
 TRANSCRIPTS = sorted(FOLDER.glob("*.txt"))

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from cutlayer.common.errors import OrderError
-from cutlayer.common.session import Compute, LabelPartyLink, Terms
+from cutlayer.common.handshake import Terms
 from cutlayer.label_party.answered import AnsweredActivations
+from cutlayer.label_party.session import Compute, LabelPartyLink
 
 
 def digest(name: str) -> bytes:

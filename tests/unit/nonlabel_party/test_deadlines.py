@@ -14,8 +14,8 @@ import pytest
 from cutlayer.common.alignment import OwnIds
 from cutlayer.common.displays import make_display
 from cutlayer.common.errors import PeerError
+from cutlayer.common.handshake import Terms
 from cutlayer.common.limits import Limits, Timeouts
-from cutlayer.common.session import Terms
 from cutlayer.common.telemetry import Telemetry
 from cutlayer.common.tensors import to_matrices
 from cutlayer.nonlabel_party import client as client_module
