@@ -77,6 +77,10 @@ class MetricsEndpoint(Section):
     listen: fields.Address
 
 
+_SETTING = {"seed", "optimizer", "bottom_model", "top_model", "defense"}
+_SETTING_OF_DATA = {"standardise", "positive", "missing_label"}
+
+
 class PartySection(Section):
     """What both kinds of party have.
 
@@ -104,6 +108,17 @@ class PartySection(Section):
         if self.tls and self.insecure:
             raise ValueError("tls and insecure: true are given, which contradict each other; remove one")
         return self
+
+    def setting(self, where: str) -> dict[str, Any]:
+        """What the party's results follow from beside the job and its table: key of the run file -> value, as JSON.
+
+        Args:
+            where: this section in the run file.
+        """
+        chosen = self.model_dump(mode="json", include=_SETTING)
+        of_data = self.data.model_dump(mode="json", include=_SETTING_OF_DATA)
+        found = chosen | {f"data.{key}": value for key, value in of_data.items()}
+        return {f"{where}.{key}": value for key, value in found.items()}
 
     def shared_secret(self) -> bytes:
         """The secret for id digests.
@@ -210,6 +225,14 @@ class RunFile(Section):
         if name not in self.nonlabel_parties:
             raise ConfigError(f"the file has no `nonlabel_parties.{name}` section")
         return self.nonlabel_parties[name]
+
+    def setting(self, party: str | None = None) -> dict[str, Any]:
+        """What the results of `party`, or of all, follow from beside the job and the tables; key -> value."""
+        sections = self.sections() if party is None else {party: self.sections()[party]}
+        found: dict[str, Any] = {}
+        for name, section in sections.items():
+            found |= section.setting(name if name == LABEL_PARTY else f"nonlabel_parties.{name}")
+        return found
 
     def public_dump(self) -> dict[str, Any]:
         """The resolved file for `run.json`; secrets are masked."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from cutlayer import __version__
 from cutlayer.common.errors import AlignmentError, CheckpointError
 from cutlayer.common.files import write_json
 from cutlayer.common.limits import RUN_BYTES
 
-_SCHEMA = 2  # 1 had no `run`
+_SCHEMA = 2  # 1 had neither `run` nor `setting`
+_MOST_SHOWN = 200  # characters of a value
 WHERE_LOST = "where that folder is lost or damaged, give another --out DIR at every party, and the job another `seed`"
 WHERE_MIXED = f"start both with the --out DIR with which they began the same run; {WHERE_LOST}"
 
@@ -25,6 +28,7 @@ class _Content:
     run: str | None = None
     finished: bool = False
     computed_with: dict[str, str] = field(default_factory=dict)
+    setting: dict[str, Any] | None = None
     schema: int = _SCHEMA
 
 
@@ -44,23 +48,40 @@ class RunState:
     Args:
         folder: exists.
         job: digest of the job that is about to run here.
+        setting: what results follow from beside the job, by key of the run file, as JSON; None: that is not looked at.
 
     Raises:
-        CheckpointError: the folder is of another job or a newer version, or the file cannot be read.
+        CheckpointError: the folder is of another job, another setting or a newer version, or the file cannot be read.
         StorageError: from any method that writes.
     """
 
-    def __init__(self, folder: Path, job: bytes) -> None:
+    def __init__(self, folder: Path, job: bytes, setting: Mapping[str, Any] | None = None) -> None:
         self._folder = folder
         self._path = folder / "state.json"
-        self._content = found = self._read() or _Content(job.hex())
+        fresh = _Content(job.hex(), setting=None if setting is None else dict(setting))
+        self._content = found = self._read() or fresh
         if found.job != job.hex() and not found.rows and not found.finished:
-            self._content = _Content(job.hex())  # nothing was agreed on yet, as where the other party refused the job
+            self._content = fresh  # nothing was agreed on yet, as where the other party refused the job
         elif found.job != job.hex():
             raise CheckpointError(
                 f"{folder} holds a run of another job: its `job` section was a different one; give another --out DIR, "
                 "or remove the folder if that run is not needed any more"
             )
+        elif found.setting is None or not (found.rows or found.finished):  # the former of an earlier release
+            self._content = replace(found, setting=fresh.setting)
+        elif setting is not None and found.setting != fresh.setting:
+            self._refuse(found.setting, setting)
+
+    def _refuse(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        changed = [
+            f"{key} was {_shown(before.get(key))}, is {_shown(now.get(key))}"
+            for key in sorted(before.keys() | now.keys())
+            if before.get(key) != now.get(key)
+        ]
+        raise CheckpointError(
+            f"{self._folder} holds a run with other choices: {'; '.join(changed)}. Write there again what the run "
+            "began with, or give another --out DIR at every party"
+        )
 
     @property
     def finished(self) -> bool:
@@ -143,6 +164,11 @@ class RunState:
             f"{self._folder} holds a run of cutlayer {version}, in a form that {__version__} cannot read; "
             "go on with that version, or give another --out DIR"
         )
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def _computed_with(threads: int) -> dict[str, str]:

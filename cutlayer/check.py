@@ -178,7 +178,7 @@ class _Party:
             f"frames of at most {human_bytes(limits.frame_bytes)}, and receives as much"
         )
         for choice in section.attacks:
-            self._attempt(make_attack, self._job, self._job.granted(self._name), choice)
+            self._attempt(make_attack, self._job, self._name, choice)
         where, reached = f"nonlabel_parties.{self._name}.connect", section.connect if self._alone else _LOCAL
         self._attempt(self._own_certificate, section, where, reached)
         if self._alone:

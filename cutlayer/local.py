@@ -59,7 +59,7 @@ def run(
     """
     run_file = _load(file)
     folder = results_folder(run_file.job, out)
-    state = RunState(folder, run_file.job.digest())
+    state = RunState(folder, run_file.job.digest(), run_file.setting())
     if state.finished:
         print(f"this run is finished; results are in {folder}")
         return 0
@@ -191,7 +191,10 @@ def _explain(supervisor: Supervisor, folder: Path, restarts: Mapping[str, int], 
         restarts: how often each party was started again.
     """
     if supervisor.signal is not None:
-        print_error(f"stopped by {signal.Signals(supervisor.signal).name}; what was written so far is in {folder}")
+        name = signal.Signals(supervisor.signal).name
+        print_error(
+            f"stopped by {name}; what was written so far is in {folder}, and the same command goes on with --out"
+        )
         return 128 + supervisor.signal
     for child, status in supervisor.failed:
         if not child.stopped_by_us:

@@ -143,7 +143,9 @@ def _common(run_file: RunFile, fraction: float) -> dict[str, Any]:
 
 
 def _table(option: str, points: Sequence[Point], chosen: Point) -> Table:
-    table = Table(option, "test AUC", "leak AUC (flipped)", "AUC less leak", "", box=None, header_style="bold")
+    table = Table(
+        option, "test AUC", "leak AUC (flipped)", "AUC less leak above 0.5", "", box=None, header_style="bold"
+    )
     for point in points:
         figures = (f"{figure:.4f}" for figure in (point.test_auc, point.leak, point.score))
         table.add_row(str(point.value), *figures, "taken" if point is chosen else "")

@@ -33,9 +33,10 @@ def require_settled(job: Job, choice: Choice) -> None:
         values = ", ".join(map(str, search.values))
         raise ConfigError(
             f"defense {choice.name}, {search.option}: auto: `cutlayer run` finds the value by short runs of all "
-            f"parties, a party on its own host cannot. Run the job together with job.row_fraction: "
-            f"{search.row_fraction} for each {search.option} of {values}; take the one with the highest test AUC less "
-            "leak AUC, and write it here"
+            f"parties; a party on its own host cannot, nor does a sweep. Run the job together with job.row_fraction: "
+            f"{search.row_fraction} for each {search.option} of {values}, take the one with the highest test AUC less "
+            f"leak AUC, and write it here. In a sweep make an axis of it: label_party.defense.{search.option}: "
+            f"[{values}]"
         )
 
 

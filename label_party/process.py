@@ -102,7 +102,7 @@ class LabelParty:
         """Everything from start to end; raises what ends the run."""
         torch.set_num_threads(self._section.threads)
         with DirectoryLock(self._folder), self._telemetry:
-            self._state = RunState(self._folder, self._job.digest())
+            self._state = RunState(self._folder, self._job.digest(), self._run_file.setting(LABEL_PARTY))
             if self._state.finished:
                 self._telemetry.done(f"this run is finished; results are in {self._out}")
                 return

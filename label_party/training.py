@@ -146,8 +146,9 @@ class LabelTraining:
     def releases(self) -> dict[str, dict[str, int]]:
         """party -> rows and steps that left, how many of each as they were, and what the defense counts."""
         return {
-            party: {**asdict(counts), **self.defenses[party].counts()}
-            for party, counts in self.unprotected.parties.items()
+            party: {**asdict(self.unprotected.parties[party]), **defense.counts()}
+            for party, defense in self.defenses.items()
+            if party in self.unprotected.parties
         }
 
     def telemetry(self) -> dict[str, float]:

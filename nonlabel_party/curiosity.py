@@ -13,7 +13,7 @@ from torch import Tensor
 from cutlayer.common.checkpoints import Tensors, below, prefixed
 from cutlayer.common.config import Choice
 from cutlayer.common.errors import PluginError, StorageError
-from cutlayer.common.job import GrantedKnowledge, Job
+from cutlayer.common.job import Job
 from cutlayer.nonlabel_party.attacks import Attack, attacks
 from cutlayer.nonlabel_party.guesses import Guesses
 from cutlayer.nonlabel_party.recorder import Recorder
@@ -46,7 +46,7 @@ class Curiosity:
     ) -> None:
         self._recorder = recorder
         self._warn = warn
-        self._make = [partial(make_attack, job, job.granted(party), choice) for choice in chosen]
+        self._make = [partial(make_attack, job, party, choice) for choice in chosen]
         self._names = [choice.name for choice in chosen]
         self._folder = folder
         self._running: dict[str, tuple[Attack, Guesses]] = {}
@@ -130,8 +130,8 @@ class Curiosity:
             guesses.drop_parts()
 
 
-def make_attack(job: Job, granted: GrantedKnowledge, choice: Choice) -> Attack:
-    """The attack of a run file.
+def make_attack(job: Job, party: str, choice: Choice) -> Attack:
+    """The attack of a run file, by `party`.
 
     Raises:
         PluginError: it does not fit the task, or needs knowledge that the job does not grant.
@@ -139,9 +139,9 @@ def make_attack(job: Job, granted: GrantedKnowledge, choice: Choice) -> Attack:
     attack = attacks.create(choice.name, choice.options)
     if job.task not in attack.tasks:
         raise PluginError(f"attack {choice.name!r} is for task {', '.join(sorted(attack.tasks))}, not {job.task}")
-    if missing := attack.needs - granted.kinds():
+    if missing := attack.needs - job.granted(party).kinds():
         value = "5" if min(missing) == "labelled_rows" else "true"
-        raise PluginError(f"attack {choice.name!r} needs job.knowledge.<party>: {{{min(missing)}: {value}}}")
+        raise PluginError(f"attack {choice.name!r} needs job.knowledge.{party}: {{{min(missing)}: {value}}}")
     return attack
 
 

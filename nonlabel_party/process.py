@@ -78,6 +78,7 @@ class NonlabelParty:
         self._job = run_file.job
         self._name = name
         self._section = run_file.nonlabel_section(name)
+        self._setting = run_file.setting(name)
         self._folder = private_folder(out / name)
         metrics = Metrics(self._job.name, name)
         self._telemetry = Telemetry(name, self._folder, make_display(events), prometheus=metrics)
@@ -92,7 +93,7 @@ class NonlabelParty:
         """Everything from start to end; raises what ends the run."""
         torch.set_num_threads(self._section.threads)
         with DirectoryLock(self._folder), self._telemetry:
-            self._state = RunState(self._folder, self._job.digest())
+            self._state = RunState(self._folder, self._job.digest(), self._setting)
             if self._state.finished:
                 self._telemetry.done(f"this run is finished; results are in {self._folder}")
                 return

@@ -43,7 +43,7 @@ def _plugins(run_file: RunFile) -> Iterator[tuple[str, Callable[[], object]]]:
         section, where = run_file.nonlabel_section(party), f"nonlabel_parties.{party}"
         yield f"{where}.data", partial(datasets.create, section.data.source, section.data.options)
         for choice in section.attacks:
-            yield f"{where}.attacks", partial(make_attack, job, job.granted(party), choice)
+            yield f"{where}.attacks", partial(make_attack, job, party, choice)
 
 
 def _main() -> None:

@@ -111,12 +111,13 @@ class Gafm(Objective):
         found = {"limits": _LIMITS}
         if self.shows_labels:
             found["labels"] = (
-                "gafm without randomised response, or with losses: ce: a row's gradient tells its label to a party "
-                "that knows the row's activations, so every row counts as sent exactly"
+                f"gafm {'with losses: ce' if self._options.randomised_response else 'without randomised response'}: a "
+                "row's gradient tells its label to a party that knows the row's activations, so every row counts as "
+                "sent exactly"
             )
-        if self._balance.found and self._balance.settled:
+        if self._balance.found and self._balance.settled and self._options.losses == "both":
             found["gamma"] = (
-                f"gamma: auto is {self._balance.gamma:.4g} from now on: with it the two parts of the gradient were as "
+                f"gamma: auto has come to {self._balance.gamma:.4g}: with it the two parts of the gradient were as "
                 f"long in the mean of the first {self._options.gamma_batches} batches"
             )
         if self._flat_steps:

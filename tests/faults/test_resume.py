@@ -75,6 +75,17 @@ def test_a_finished_party_says_so(undisturbed: Path, tmp_path: Path) -> None:
         assert f"{party}: this run is finished; results are in {undisturbed}" in output
 
 
+def test_other_choices_than_those_of_the_run_are_refused(undisturbed: Path, tmp_path: Path) -> None:
+    """In a finished run; in one that goes on the same line of code decides."""
+    other = write_run(tmp_path, changed(RUN, {"label_party.defense": {"name": "marvell", "max_leak_auc": 0.9}}))
+    before = (undisturbed / "run.json").read_bytes()
+    for command in (["run"], ["label-party"]):
+        status, output = said(tmp_path, *command, other, "--out", undisturbed)
+        assert status == 2
+        assert '"max_leak_auc": 0.6}, is {"name": "marvell", "max_leak_auc": 0.9}' in output
+    assert (undisturbed / "run.json").read_bytes() == before
+
+
 def test_a_folder_of_another_job_is_refused(undisturbed: Path, tmp_path: Path) -> None:
     other = write_run(tmp_path, changed(RUN, {"job.seed": 8}))
     for command in (["run"], ["label-party"], ["nonlabel-party", "--name", "lab"]):

@@ -70,6 +70,12 @@ if how == "finish":
 elif how in ("fail", "refuse"):
     print(f"cutlayer: {name}: no such column\\nwrite another", file=sys.stderr)
     sys.exit(2)
+elif how == "lost":
+    print("cutlayer: the label party ended the session", file=sys.stderr)
+    sys.exit(1)
+elif how == "late":
+    time.sleep(0.5)
+    sys.exit(2)
 elif how == "crash":
     print("cutlayer: internal error, please report: lab: ZeroDivisionError", file=sys.stderr)
     sys.exit(1)
@@ -174,6 +180,14 @@ def test_a_party_that_fails_ends_the_run_with_its_words_once(
     )
     assert "no such column" not in out
     assert alive(Path("out")) == []
+
+
+def test_the_users_mistake_is_the_status_whoever_ends_first(run_file: Path) -> None:
+    for label_party, lab in (("late", "lost"), ("lost", "late")):
+        folder = Path(f"{label_party}-{lab}")
+        how = commands(label_party=label_party, lab=lab, bank="serve")
+        assert local.run(run_file, folder, command=how, grace_s=5) == 2
+        assert alive(folder) == []
 
 
 def test_verbose_passes_words_on_as_they_come_and_does_not_repeat_them(
@@ -288,7 +302,8 @@ def test_a_signal_ends_all_parties_and_leaves_no_orphan(how: str, signum: signal
         process.send_signal(signum)
         _, err = process.communicate()
     assert process.returncode == status
-    assert err == f"cutlayer: stopped by {signum.name}; what was written so far is in out\n"
+    goes_on = "what was written so far is in out, and the same command goes on with --out"
+    assert err == f"cutlayer: stopped by {signum.name}; {goes_on}\n"
     assert alive(Path("out")) == []
 
 

@@ -183,6 +183,11 @@ def shown(summary: dict[str, Any], *, terminal: bool = False) -> str:
     return out.getvalue()
 
 
+def test_what_the_objective_found_is_shown() -> None:
+    objective = {"name": "gafm", "gamma": 1.0457, "train_auc": 0.93, "turned": False, "flat_steps": 0}
+    assert "gafm: gamma 1.0457, train auc 0.9300\n" in shown(SUMMARY | {"objective": objective})
+
+
 def test_the_closing_table_as_a_whole(tmp_path: Path) -> None:
     rows = [(1, "cut", "a", 0.1), (1, "cut", "b", 0.9), (0, "cut", "a", 0.9), (0, "cut", "b", 0.1)]
     leave_results(tmp_path, LABELS, {"norm": rows}, steps_per_epoch=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ def test_a_plugin_may_be_named_alone(tmp_path: Path) -> None:
         ({"label_party.metrics": {"listen": "9100"}}, "label_party.metrics.listen: expected host:port"),
         ({"job.epochs": 10**30}, "job.epochs: expected at most 1,000,000"),
         ({"job.epochs": 1.5}, "job.epochs: expected a whole number, got 1.5"),
+        ({"job.epochs": True}, "job.epochs: expected a number, got true"),
+        ({"label_party.optimizer": {"lr": False}}, "label_party.optimizer.lr: expected a number, got false"),
         ({"job.parties": "lab"}, "job.parties: expected a list, got 'lab'"),
         ({"job.privacy": {"share_metrics": "perhaps"}}, "share_metrics: expected true or false, got 'perhaps'"),
         ({"job.checkpoint": {"keep": 1001}}, "job.checkpoint.keep: expected at most 1,000"),
@@ -115,6 +118,27 @@ def test_a_missing_file_and_a_missing_section(tmp_path: Path) -> None:
         run_file.nonlabel_section("lab")
     with pytest.raises(ConfigError, match=r"'bank' is not in job\.parties"):
         run_file.nonlabel_section("bank")
+
+
+def test_what_results_follow_from() -> None:
+    changes = {"label_party.seed": 3, "label_party.data.positive": "ill", "nonlabel_parties.lab.bottom_model": "linear"}
+    run_file = RunFile.model_validate(changed(BREAST_CANCER, changes))
+    lab, everybody = run_file.setting("lab"), run_file.setting()
+    assert lab["nonlabel_parties.lab.bottom_model"] == {"name": "linear"}
+    assert lab.items() < everybody.items()
+    assert everybody["label_party.seed"] == 3
+    assert everybody["label_party.data.positive"] == "ill"
+    assert json.loads(json.dumps(everybody)) == everybody
+    moved = changed(BREAST_CANCER, {**changes, "label_party.listen": "127.0.0.1:9", "label_party.threads": 2})
+    assert RunFile.model_validate(moved).setting() == everybody
+
+
+def test_the_resolved_file_says_the_same_again() -> None:
+    """Also of what has no default until the defense is known."""
+    run_file = RunFile.model_validate(changed(BREAST_CANCER, {"label_party.top_model": None}))
+    again = RunFile.model_validate(json.loads(json.dumps(run_file.public_dump())))
+    assert again == run_file
+    assert again.label_section().top_model is None
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:

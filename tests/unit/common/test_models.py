@@ -47,6 +47,25 @@ def test_an_mlp_may_end_in_a_sigmoid() -> None:
     assert torch.equal(squashed(x_BF), plain(x_BF).sigmoid())
 
 
+@pytest.mark.parametrize(
+    "choice",
+    [
+        Choice(name="mlp", hidden=[10**9]),
+        Choice(name="mlp", hidden=[10**6, 10**6]),
+        Choice(name="wide_deep", embedding_dim=10**12),
+        Choice(name="cnn", channels=[10**12]),
+    ],
+    ids=str,
+)
+def test_a_model_that_memory_cannot_hold_is_refused(choice: Choice) -> None:
+    inputs = IMAGE if choice.name == "cnn" else MIXED
+    with pytest.raises(ConfigError, match="weights takes .* make its layers smaller"):
+        build_bottom(choice, inputs, 3, seed=1)
+    if choice.name == "mlp":
+        with pytest.raises(ConfigError, match="make its layers smaller"):
+            build_top(choice, 3, 1, seed=1)
+
+
 def linear_of(model: nn.Module) -> nn.Linear:
     (layer,) = [m for m in model.modules() if isinstance(m, nn.Linear)]
     return layer

@@ -46,6 +46,7 @@ def test_options_become_fields(spices: Registry[Spice]) -> None:
         ("pepper", {"hot": 1}, "spice 'pepper' has no option 'hot'; it has: colours, heat"),
         ("pepper", {"_seen": 1}, "has no option '_seen'"),
         ("pepper", {"heat": "very"}, "option heat: .*got 'very'"),
+        ("pepper", {"heat": True}, "option heat: expected a number, got true"),
         ("pepper", {"colours": [1]}, r"option colours\.0: "),
         ("pepper", {"heat": -1}, "spice 'pepper': heat is a number from 0 up"),
         ("no_such_module:Thing", {}, "cannot load 'no_such_module:Thing'"),

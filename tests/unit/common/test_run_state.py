@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,3 +86,42 @@ def test_P20_a_folder_of_an_earlier_release_takes_the_name_of_the_run(tmp_path: 
 
 def test_no_two_runs_have_one_name() -> None:
     assert len({new_run() for _ in range(100)}) == 100
+
+
+def agreed(folder: Path, setting: dict[str, Any] | None, *, finished: bool = False) -> None:
+    state = RunState(folder, JOB, setting)
+    state.begin(threads=1)
+    state.of_rows(b"r" * 32, RUN)
+    if finished:
+        state.finish()
+
+
+BEGAN_WITH = {"label_party.defense": {"name": "iso", "t": 5.0}, "label_party.seed": 3, "label_party.top_model": None}
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_goes_on_with_the_choices_that_it_began_with(finished: bool, tmp_path: Path) -> None:
+    agreed(tmp_path, BEGAN_WITH, finished=finished)
+    before = (tmp_path / "state.json").read_bytes()
+    other = BEGAN_WITH | {"label_party.defense": {"name": "iso", "t": 1.0}, "label_party.top_model": {"name": "mlp"}}
+    with pytest.raises(CheckpointError, match="another --out DIR at every party") as refused:
+        RunState(tmp_path, JOB, other)
+    assert 'label_party.defense was {"name": "iso", "t": 5.0}, is {"name": "iso", "t": 1.0}' in str(refused.value)
+    assert 'label_party.top_model was null, is {"name": "mlp"}' in str(refused.value)
+    assert "seed" not in str(refused.value)
+    assert (tmp_path / "state.json").read_bytes() == before
+    assert RunState(tmp_path, JOB, BEGAN_WITH).finished == finished
+    assert RunState(tmp_path, JOB).finished == finished
+
+
+def test_choices_may_change_until_rows_are_agreed_on(tmp_path: Path) -> None:
+    RunState(tmp_path, JOB, BEGAN_WITH).begin(threads=1)
+    other = BEGAN_WITH | {"label_party.seed": 4}
+    agreed(tmp_path, other)
+    with pytest.raises(CheckpointError, match="label_party.seed was 4, is 3"):
+        RunState(tmp_path, JOB, BEGAN_WITH)
+
+
+def test_a_run_of_an_earlier_release_goes_on_with_any_choices(tmp_path: Path) -> None:
+    agreed(tmp_path, None)
+    assert not RunState(tmp_path, JOB, BEGAN_WITH).finished

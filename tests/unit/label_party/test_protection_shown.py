@@ -19,7 +19,7 @@ from cutlayer.common.randomness import Noise
 from cutlayer.common.schedule import Schedule
 from cutlayer.label_party.defenses import defenses
 from cutlayer.label_party.knowledge import draw_labelled
-from cutlayer.label_party.notices import Notices
+from cutlayer.label_party.notices import Notices, worse_than_chance
 from cutlayer.label_party.training import LabelTraining, Received
 
 ROWS, WIDTH = 120, 3
@@ -167,3 +167,10 @@ def test_a_class_with_fewer_rows_gives_all_it_has() -> None:
     drawn = draw_labelled(rare, schedule, 5, "lab")
     assert sorted(drawn.values()) == [0] * 5 + [1] * 2
     assert draw_labelled(rare, schedule, 0, "lab") == {}
+
+
+@pytest.mark.parametrize(("auc", "warned"), [(0.38, True), (0.5, False), (0.9, False), (None, False)])
+def test_a_model_that_ranks_worse_than_chance_is_said(auc: float | None, warned: bool) -> None:
+    said_of_it = worse_than_chance({"test_auc": auc, "test_loss": 0.7})
+    assert (said_of_it is not None) == warned
+    assert not warned or "test AUC 0.380: the model ranks the test rows worse than chance" in str(said_of_it)

@@ -91,14 +91,14 @@ def test_an_attack_that_fails_is_off_and_said_so(tmp_path: Path) -> None:
 
 
 def test_an_attack_without_its_knowledge_is_refused() -> None:
-    with pytest.raises(PluginError, match=r"needs job\.knowledge\.<party>: \{clean_positive_gradient: true\}"):
-        make_attack(JOB, JOB.granted("lab"), DEMANDING)
+    with pytest.raises(PluginError, match=r"needs job\.knowledge\.lab: \{clean_positive_gradient: true\}"):
+        make_attack(JOB, "lab", DEMANDING)
 
 
 def test_a_binary_attack_is_refused_for_more_classes() -> None:
     job = Job.model_validate(JOB.model_dump() | {"task": "multiclass", "classes": 3})
     with pytest.raises(PluginError, match="'norm' is for task binary, not multiclass"):
-        make_attack(job, job.granted("lab"), Choice(name="norm"))
+        make_attack(job, "lab", Choice(name="norm"))
 
 
 class Call:

@@ -12,6 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 import yaml
+from safetensors.numpy import load_file, save_file
 from support.results import write_results
 
 from cutlayer.common.config import RunFile
@@ -83,6 +84,17 @@ def test_parts_of_the_gradient_that_cancel(tmp_path: Path) -> None:
         assert box["x"] == ["gan", "ce", "both"]
         assert all(box[one] <= box[other] for one, other in (("q1", "median"), ("median", "q3")))
         go.Figure({"data": [box]})
+
+
+def test_gradients_that_left_as_they_were_are_shown_once(tmp_path: Path) -> None:
+    folder = write_results(tmp_path / "run")
+    file = folder / "label_party" / "samples.safetensors"
+    samples = load_file(file)
+    save_file({name: samples[name.replace("perturbed", "exact")] for name in samples}, file)
+    html = page(folder)
+    assert len(figures(html)["run0-0-norms-exact"]["data"]) == 2
+    assert not figures(html).keys() & {"run0-0-norms-perturbed", "run0-0-projection-perturbed"}
+    assert html.count("what left is the same: this defense changes no gradient") == 2
 
 
 @pytest.mark.parametrize("ce", [0.0, np.nan, 1e-300])
