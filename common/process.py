@@ -29,10 +29,8 @@ _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 def loading() -> Iterator[None]:
     """Import what a command needs in the block: no garbage is looked for meanwhile, nor in what is there then ever.
 
-    Modules stay to the end, and to go through all objects of torch takes longer than many a training step. gRPC tells
-    of its errors alone, unless GRPC_VERBOSITY asks for more: what else it has to say is for whoever develops it.
+    Modules stay to the end, and to go through all objects of torch takes longer than many a training step.
     """
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     gc.disable()
     try:
         yield

@@ -149,7 +149,7 @@ def test_P03_of_two_copies_before_the_first_answer_the_newer_one_goes_on(tmp_pat
         "lab": [Fault("before", "cutlayer.nonlabel_party.client:LabelPartyClient._read_answer", 1, signal.SIGSTOP)],
         "bank": [Fault("before", "cutlayer.nonlabel_party.training:BottomTraining.forward", 1, signal.SIGSTOP)],
     }
-    with hosts_of(tmp_path, with_timeouts(), faults) as hosts:
+    with hosts_of(tmp_path, with_timeouts(keepalive_s=60), faults) as hosts:  # a frozen one keeps its line
         hosts.start()
         first, bank = hosts.running["lab"], hosts.running["bank"]
         first.await_stopped()
