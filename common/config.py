@@ -22,7 +22,7 @@ from cutlayer.common.errors import ConfigError
 from cutlayer.common.fields import Choice as Choice
 from cutlayer.common.fields import Named, Section
 from cutlayer.common.id_secret import ID_SECRET_FILE_VARIABLE, ID_SECRET_VARIABLE, environment_secret
-from cutlayer.common.job import LABEL_PARTY, Job
+from cutlayer.common.job import LABEL_PARTY, Job, section_of
 from cutlayer.common.limits import Timeouts
 
 
@@ -231,7 +231,7 @@ class RunFile(Section):
         sections = self.sections() if party is None else {party: self.sections()[party]}
         found: dict[str, Any] = {}
         for name, section in sections.items():
-            found |= section.setting(name if name == LABEL_PARTY else f"nonlabel_parties.{name}")
+            found |= section.setting(section_of(name))
         return found
 
     def public_dump(self) -> dict[str, Any]:

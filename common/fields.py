@@ -53,8 +53,8 @@ def _scalar(value: Any) -> Any:
     return value
 
 
-def _no_switch(value: Any) -> Any:
-    """Pydantic takes true for 1."""
+def refuse_switch(value: Any) -> Any:
+    """`value`, unless it is true or false, which pydantic takes for 1 or 0; ValueError then."""
     if isinstance(value, bool):
         raise ValueError(f"expected a number, got {str(value).lower()}")
     return value
@@ -63,7 +63,7 @@ def _no_switch(value: Any) -> Any:
 PartyName = Annotated[str, _name(64)]
 JobName = Annotated[str, _name(100)]
 Address = Annotated[str, AfterValidator(require_address)]
-_NUMBER = BeforeValidator(_no_switch)
+_NUMBER = BeforeValidator(refuse_switch)
 Scalar = Annotated[str | int | float | bool | None, BeforeValidator(_scalar)]
 
 # The upper bounds are far above what is of use, and below what makes a computation overflow or never end.

@@ -15,6 +15,11 @@ from cutlayer.common.limits import Limits, Seconds
 LABEL_PARTY = "label_party"
 
 
+def section_of(party: str) -> str:
+    """Where the section of `party` is in the run file."""
+    return party if party == LABEL_PARTY else f"nonlabel_parties.{party}"
+
+
 class CutLayer(Section):
     """The interface between bottom models and top model.
 

@@ -10,11 +10,12 @@ import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
-from typing import Any, Generic, TypeVar, get_type_hints
+from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from cutlayer.common.errors import PluginError
+from cutlayer.common.fields import refuse_switch
 from cutlayer.common.wording import explain
 
 T = TypeVar("T")
@@ -88,14 +89,11 @@ class Registry(Generic[T]):
 
     def _checked(self, name: str, key: str, hint: Any, value: Any) -> Any:
         try:
-            found = TypeAdapter(hint).validate_python(value)
+            return TypeAdapter(Annotated[hint, WrapValidator(_number)]).validate_python(value)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join([key, *map(str, first["loc"])])
             raise PluginError(f"{self.kind} {name!r}, option {where}: {explain(first)}") from error
-        if isinstance(value, bool) and isinstance(found, int | float) and not isinstance(found, bool):
-            raise PluginError(f"{self.kind} {name!r}, option {key}: expected a number, got {str(value).lower()}")
-        return found
 
     def _load_entry_points(self) -> None:
         if self._entry_points_loaded:
@@ -108,6 +106,14 @@ class Registry(Generic[T]):
                 raise
             except Exception as error:
                 raise PluginError(f"{self.kind} {point.name!r} ({point.value}) cannot be loaded: {error}") from error
+
+
+def _number(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """An option of whatever kind; where that is a number, true and false are none."""
+    found = validate(value)
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        refuse_switch(value)
+    return found
 
 
 def import_attribute(path: str) -> Any:

@@ -19,7 +19,7 @@ from cutlayer.common.datasets import load_table
 from cutlayer.common.errors import AlignmentError, CertificateError, ConfigError, UserError
 from cutlayer.common.files import load_secret
 from cutlayer.common.id_secret import ID_SECRET_VARIABLE, environment_secret
-from cutlayer.common.job import LABEL_PARTY
+from cutlayer.common.job import LABEL_PARTY, section_of
 from cutlayer.common.labels import Labels, read_labels, require_classes
 from cutlayer.common.models import build_bottom, build_optimizer, gives_probabilities
 from cutlayer.common.process import print_error
@@ -109,7 +109,7 @@ def _check_secrets(run_file: RunFile) -> None:
 def _check_addresses(run_file: RunFile) -> None:
     taken: dict[str, str] = {}
     for party, section in run_file.sections().items():
-        where = party if party == LABEL_PARTY else f"nonlabel_parties.{party}"
+        where = section_of(party)
         own = {f"{where}.listen": section.listen} if isinstance(section, LabelPartySection) else {}
         own |= {f"{where}.metrics.listen": section.metrics.listen} if section.metrics else {}
         for key, address in own.items():
@@ -179,7 +179,7 @@ class _Party:
         )
         for choice in section.attacks:
             self._attempt(make_attack, self._job, self._name, choice)
-        where, reached = f"nonlabel_parties.{self._name}.connect", section.connect if self._alone else _LOCAL
+        where, reached = f"{section_of(self._name)}.connect", section.connect if self._alone else _LOCAL
         self._attempt(self._own_certificate, section, where, reached)
         if self._alone:
             self._say(_reachability(section.connect))

@@ -25,13 +25,14 @@ from cutlayer.common import run_files
 from cutlayer.common.config import RunFile
 from cutlayer.common.errors import CutlayerError, UserError
 from cutlayer.common.files import write_atomically
+from cutlayer.common.job import section_of
 from cutlayer.common.process import print_error
 from cutlayer.sweep.folder import SweepFolder
 from cutlayer.sweep.keys import put
 from cutlayer.sweep.plan import base_of, planned
 
 _ATTACKS = ("norm", "mean", "median")
-_IN_LARGE_BATCHES = ("neighbours",)
+_IN_LARGE_BATCHES = "neighbours"
 _PRIVATE = 0o600
 
 
@@ -57,15 +58,14 @@ class Point:
         """
         audit = summary["leak"]["audit"]
         found = {attack: by_layer.get("cut", {}).get("pooled_last_flipped") for attack, by_layer in audit.items()}
-        leaks: list[Any] = [found.get(attack) for attack in _ATTACKS]
+        known = {attack: leak for attack, leak in found.items() if leak is not None}
         auc = summary["utility"]["test_auc"]
-        more = [leak for attack in _IN_LARGE_BATCHES if (leak := found.get(attack)) is not None]
-        if auc is None or None in leaks:
+        if auc is None or not known.keys() >= set(_ATTACKS):
             raise UserError(
                 "the runs of the search have too few test rows or too few rows of one class to measure with; write a "
                 "value in the run file, or let the search have more rows"
             )
-        return cls(value, auc, max(*leaks, *more))
+        return cls(value, auc, max(known[attack] for attack in (*_ATTACKS, _IN_LARGE_BATCHES) if attack in known))
 
     @property
     def score(self) -> float:
@@ -137,7 +137,7 @@ def _common(run_file: RunFile, fraction: float) -> dict[str, Any]:
     changes: dict[str, Any] = {"job.row_fraction": run_file.job.row_fraction * fraction, "label_party.samples": 0}
     changes["label_party.metrics"] = None
     for party in run_file.job.parties:
-        section = f"nonlabel_parties.{party}"
+        section = section_of(party)
         changes |= {f"{section}.attacks": None, f"{section}.capture": None, f"{section}.metrics": None}
     return changes
 

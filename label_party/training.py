@@ -217,7 +217,7 @@ class LabelTraining:
         parts: Mapping[str, Mapping[str, Tensor]],
     ) -> tuple[dict[str, Release], dict[str, BatchLeak]]:
         multiclass = self.audit.multiclass
-        releases, leaks = {}, {}
+        releases, leaks, of_objective = {}, {}, self.objective.telemetry()
         for party, r in received.items():
             g_Bd = r.z_Bd.grad
             assert g_Bd is not None
@@ -229,7 +229,7 @@ class LabelTraining:
             telemetry = self.defenses[party].telemetry()
             self.bound.add(party, step.rows, telemetry)
             gradients = {"exact": g_Bd, "perturbed": perturbed.g_Bd, **parts.get(party, {})}
-            self.samples.add(step, party, y_B, gradients, {**telemetry, **self.objective.telemetry()})
+            self.samples.add(step, party, y_B, gradients, {**telemetry, **of_objective})
             self.unprotected.add(party, g_Bd if self.objective.shows_labels else None, perturbed.g_Bd)
             granted = self.job.granted(party).clean_positive_gradient
             releases[party] = Release(perturbed, reference if granted else None)

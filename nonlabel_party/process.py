@@ -28,6 +28,7 @@ from cutlayer.common.errors import (
 from cutlayer.common.fields import given_address
 from cutlayer.common.files import DirectoryLock, private_folder, write_json
 from cutlayer.common.handshake import Terms
+from cutlayer.common.job import section_of
 from cutlayer.common.job_keys import JobKeys
 from cutlayer.common.metrics import Metrics, served
 from cutlayer.common.models import save_model
@@ -99,7 +100,7 @@ class NonlabelParty:
                 return
             if warning := self._state.begin(self._section.threads):
                 self._telemetry.warning(warning)
-            where = f"nonlabel_parties.{self._name}.metrics.listen"
+            where = f"{section_of(self._name)}.metrics.listen"
             with served(self._telemetry.prometheus, self._section.metrics, where, self._telemetry.info):
                 self._take_part()
 
@@ -116,7 +117,7 @@ class NonlabelParty:
             self._client.close()
 
     def _make_client(self) -> LabelPartyClient:
-        owner, where = Identity(self._job.name, self._name), f"nonlabel_parties.{self._name}.connect"
+        owner, where = Identity(self._job.name, self._name), f"{section_of(self._name)}.connect"
         own = own_certificate(self._section, owner, where, self._address, self._telemetry.warning)
         self._telemetry.prometheus.certificate(own)
         return LabelPartyClient(

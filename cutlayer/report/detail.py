@@ -82,10 +82,9 @@ def _norms(kept: Samples | None, kind: str, prefix: str, of: str, why: str) -> F
     caption = "Where the classes lie apart, the length alone tells the label."
     if kept is None:
         return Figure(key, title, caption, missing=why)
-    if kind == "perturbed" and _unchanged(kept):
+    if kind not in (gradients := _different(kept)):
         return Figure(key, title, caption, missing=_UNCHANGED)
-    lengths = {name: np.linalg.norm(g_nd, axis=1) for name, g_nd in _both(kept).items()}
-    here = lengths[kind]
+    here = np.linalg.norm(gradients[kind], axis=1)
     positive = here[here > 0]
     if len(positive) == 0:
         return Figure(key, title, caption, missing="all gradients that were kept are zero")
@@ -131,11 +130,8 @@ def _projections(kept: Samples | None, prefix: str, of: str, why: str, most_poin
     axes = PCA(n_components=2, svd_solver="full").fit(kept.exact_nd)
     shares = axes.explained_variance_ratio_
     shown = np.unique(np.linspace(0, len(kept.label_n) - 1, min(most_points, len(kept.label_n))).round().astype(int))
-    found = []
-    for kind, g_nd in _both(kept).items():
-        if kind == "perturbed" and _unchanged(kept):
-            found.append(Figure(f"{prefix}-projection-{kind}", titles[kind], caption, missing=_UNCHANGED))
-            continue
+    found = {kind: Figure(f"{prefix}-projection-{kind}", titles[kind], caption, missing=_UNCHANGED) for kind in titles}
+    for kind, g_nd in _different(kept).items():
         points = axes.transform(g_nd[shown])
         traces = [
             _cloud(f"class {label}", points[kept.label_n[shown] == label], place)
@@ -149,8 +145,8 @@ def _projections(kept: Samples | None, prefix: str, of: str, why: str, most_poin
             "yaxis": axis(f"second axis ({shares[1]:.0%})", nticks=6, range=_roomy(low[1], high[1])),
         }
         words = f"{caption} {len(shown)} rows; a few may lie outside, a double click shows them."
-        found.append(Figure(f"{prefix}-projection-{kind}", titles[kind], words, traces, layout))
-    return found
+        found[kind] = Figure(f"{prefix}-projection-{kind}", titles[kind], words, traces, layout)
+    return list(found.values())
 
 
 def _roomy(low: float, high: float) -> list[float]:
@@ -212,12 +208,11 @@ def _lines(run: Run, found: dict[tuple[str, str], tuple[Array, Array]], names: d
             yield line(text(name), steps[usable], values[usable], place, hovertemplate="step %{x:.0f}: %{y:.3g}")
 
 
-def _both(kept: Samples) -> dict[str, Array]:
+def _different(kept: Samples) -> dict[str, Array]:
+    """Exact and perturbed gradients; the exact ones alone where they left as they were."""
+    if np.array_equal(kept.exact_nd, kept.perturbed_nd):
+        return {"exact": kept.exact_nd}
     return {"exact": kept.exact_nd, "perturbed": kept.perturbed_nd}
-
-
-def _unchanged(kept: Samples) -> bool:
-    return np.array_equal(kept.exact_nd, kept.perturbed_nd)
 
 
 def _classes(kept: Samples) -> list[int]:

@@ -102,8 +102,10 @@ def _cards_of_one(run: Run, name: str) -> list[Card]:
         if key != name and utility(run, key) is not None
     ]
     objective = run.summary.get("objective") or {}
-    others += [f"{key} {number(value)}" for key, value in objective.items() if key == "gamma"]
-    others += ["the model is upside down, its predictions are turned round"] if objective.get("turned") else []
+    if "gamma" in objective:
+        others.append(f"gamma {number(objective['gamma'])}")
+    if objective.get("turned"):
+        others.append("the model is upside down, its predictions are turned round")
     leak = worst_leak(run)
     bound = run.summary.get("bound") or {}
     step = bound.get("per_step_leak_auc")

@@ -17,7 +17,7 @@ from typing import Any
 from cutlayer.common.config import RunFile
 from cutlayer.common.datasets import datasets
 from cutlayer.common.errors import UserError
-from cutlayer.common.job import LABEL_PARTY
+from cutlayer.common.job import LABEL_PARTY, section_of
 from cutlayer.label_party.chosen import require_settled
 from cutlayer.nonlabel_party.curiosity import make_attack
 
@@ -40,7 +40,7 @@ def _plugins(run_file: RunFile) -> Iterator[tuple[str, Callable[[], object]]]:
     yield f"{LABEL_PARTY}.defense", partial(require_settled, job, label.defense)
     yield f"{LABEL_PARTY}.data", partial(datasets.create, label.data.source, label.data.options)
     for party in job.parties:
-        section, where = run_file.nonlabel_section(party), f"nonlabel_parties.{party}"
+        section, where = run_file.nonlabel_section(party), section_of(party)
         yield f"{where}.data", partial(datasets.create, section.data.source, section.data.options)
         for choice in section.attacks:
             yield f"{where}.attacks", partial(make_attack, job, party, choice)
