@@ -37,12 +37,12 @@ _POLL_S = 0.01
 
 @dataclass(frozen=True)
 class Fault:
-    """A signal to its own process `when` function `where`, module:name, is called for the `nth` time."""
+    """Signals to its own process `when` function `where`, module:name, is called for the `nth` time."""
 
     when: Literal["before", "after"]
     where: str
     nth: int = 1
-    number: signal.Signals = signal.SIGKILL
+    signals: tuple[signal.Signals, ...] = (signal.SIGKILL,)
 
     def __str__(self) -> str:
         return f"{self.when} {self.where.removeprefix('cutlayer.')} {self.nth}"
@@ -170,10 +170,15 @@ def _deadly(function: Callable[..., Any], fault: Fault) -> Callable[..., Any]:
     def deadly(*args: Any, **kwargs: Any) -> Any:
         now = next(calls) == fault.nth
         if now and fault.when == "before":
-            os.kill(os.getpid(), fault.number)
+            _send_itself(fault.signals)
         result = function(*args, **kwargs)
         if now and fault.when == "after":
-            os.kill(os.getpid(), fault.number)
+            _send_itself(fault.signals)
         return result
 
     return deadly
+
+
+def _send_itself(signals: Sequence[signal.Signals]) -> None:
+    for number in signals:
+        os.kill(os.getpid(), number)

@@ -127,7 +127,7 @@ def with_timeouts(**others: float) -> Run:
 
 def at_step(party: str, step: int, number: signal.Signals = signal.SIGKILL) -> dict[str, list[Fault]]:
     """What happens to `party` right after it has done `step`."""
-    return {party: [Fault("after", _STEP.get(party, "cutlayer.nonlabel_party.walk:Walk.step"), step, number)]}
+    return {party: [Fault("after", _STEP.get(party, "cutlayer.nonlabel_party.walk:Walk.step"), step, (number,))]}
 
 
 def hosts_of(folder: Path, run: Run, faults: dict[str, list[Fault]]) -> Hosts:
