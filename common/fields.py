@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from cutlayer.common.errors import ConfigError
-from cutlayer.common.limits import MAX_DURABLE_STEPS, MAX_LABELLED_ROWS, MAX_ROWS, MAX_WIDTH
+from cutlayer.common.limits import MAX_DURABLE_STEPS, MAX_LABELLED_ROWS, MAX_ROWS, MAX_WIDTH, NUMBER
 
 _MAX_PORT = 65535
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
@@ -53,34 +53,26 @@ def _scalar(value: Any) -> Any:
     return value
 
 
-def refuse_switch(value: Any) -> Any:
-    """`value`, unless it is true or false, which pydantic takes for 1 or 0; ValueError then."""
-    if isinstance(value, bool):
-        raise ValueError(f"expected a number, got {str(value).lower()}")
-    return value
-
-
 PartyName = Annotated[str, _name(64)]
 JobName = Annotated[str, _name(100)]
 Address = Annotated[str, AfterValidator(require_address)]
-_NUMBER = BeforeValidator(refuse_switch)
 Scalar = Annotated[str | int | float | bool | None, BeforeValidator(_scalar)]
 
 # The upper bounds are far above what is of use, and below what makes a computation overflow or never end.
-Epochs = Annotated[int, Field(ge=1, le=1_000_000), _NUMBER]
-Rows = Annotated[int, Field(ge=1, le=MAX_ROWS), _NUMBER]
-Width = Annotated[int, Field(ge=1, le=MAX_WIDTH), _NUMBER]
-Classes = Annotated[int, Field(ge=2, le=MAX_WIDTH), _NUMBER]
-Seed = Annotated[int, Field(ge=0, lt=1 << 63), _NUMBER]
-Threads = Annotated[int, Field(ge=1, le=1024), _NUMBER]
-Count = Annotated[int, Field(ge=0, le=1_000_000), _NUMBER]
-Steps = Annotated[int, Field(ge=1, le=1_000_000_000), _NUMBER]
-LabelledRows = Annotated[int, Field(ge=0, le=MAX_LABELLED_ROWS), _NUMBER]
-Megabytes = Annotated[int, Field(ge=1, le=1_000_000_000), _NUMBER]
-Kept = Annotated[int, Field(ge=2, le=MAX_DURABLE_STEPS), _NUMBER]
-LearningRate = Annotated[float, Field(gt=0, le=1000), _NUMBER]
-Momentum = Annotated[float, Field(ge=0, le=1), _NUMBER]
-WeightDecay = Annotated[float, Field(ge=0, le=1000), _NUMBER]
+Epochs = Annotated[int, Field(ge=1, le=1_000_000), NUMBER]
+Rows = Annotated[int, Field(ge=1, le=MAX_ROWS), NUMBER]
+Width = Annotated[int, Field(ge=1, le=MAX_WIDTH), NUMBER]
+Classes = Annotated[int, Field(ge=2, le=MAX_WIDTH), NUMBER]
+Seed = Annotated[int, Field(ge=0, lt=1 << 63), NUMBER]
+Threads = Annotated[int, Field(ge=1, le=1024), NUMBER]
+Count = Annotated[int, Field(ge=0, le=1_000_000), NUMBER]
+Steps = Annotated[int, Field(ge=1, le=1_000_000_000), NUMBER]
+LabelledRows = Annotated[int, Field(ge=0, le=MAX_LABELLED_ROWS), NUMBER]
+Megabytes = Annotated[int, Field(ge=1, le=1_000_000_000), NUMBER]
+Kept = Annotated[int, Field(ge=2, le=MAX_DURABLE_STEPS), NUMBER]
+LearningRate = Annotated[float, Field(gt=0, le=1000), NUMBER]
+Momentum = Annotated[float, Field(ge=0, le=1), NUMBER]
+WeightDecay = Annotated[float, Field(ge=0, le=1000), NUMBER]
 
 
 class Section(BaseModel):

@@ -10,7 +10,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from cutlayer.common import fields
 from cutlayer.common.fields import Section
-from cutlayer.common.limits import Limits, Seconds
+from cutlayer.common.limits import NUMBER, Limits, Seconds
 
 LABEL_PARTY = "label_party"
 
@@ -96,13 +96,13 @@ class Job(Section):
     epochs: fields.Epochs
     batch_size: fields.Rows
     seed: fields.Seed = 0
-    test_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    test_fraction: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.2
     cut_layer: CutLayer
     parties: Annotated[tuple[fields.PartyName, ...], Field(min_length=1)]
     privacy: Privacy = Privacy()
     knowledge: dict[str, GrantedKnowledge] = {}
     checkpoint: Checkpoints = Checkpoints()
-    row_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    row_fraction: Annotated[float, Field(gt=0, le=1), NUMBER] = 1.0
 
     @model_serializer(mode="wrap")
     def _without_all_rows(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""Sizes and times that bound what a party accepts and how long it waits: two value objects."""
+"""Sizes and times that bound what a party accepts and how long it waits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 CHUNK_BYTES = 4 << 20  # a matrix above this travels in several frames
 MAX_WIDTH = 1_000_000  # of a cut layer; a model of that width already fills memory
@@ -14,8 +14,18 @@ MAX_DURABLE_STEPS = 1000  # checkpoints that a party may name
 RUN_BYTES = 16  # of the name of a run
 MAX_ROWS = 50_000_000  # rows that a party may announce; their digests take 16 bytes each
 
+
+def refuse_switch(value: Any) -> Any:
+    """`value`, unless it is true or false, which pydantic takes for 1 or 0; ValueError then."""
+    if isinstance(value, bool):
+        raise ValueError(f"expected a number, got {str(value).lower()}")
+    return value
+
+
+NUMBER = BeforeValidator(refuse_switch)
+
 # A week is 604,800 seconds; gRPC counts milliseconds in 31 bits.
-Seconds = Annotated[float, Field(gt=0, le=1_000_000)]
+Seconds = Annotated[float, Field(gt=0, le=1_000_000), NUMBER]
 
 
 class Timeouts(BaseModel):

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from cutlayer.common.errors import PluginError
-from cutlayer.common.fields import refuse_switch
+from cutlayer.common.limits import refuse_switch
 from cutlayer.common.wording import explain
 
 T = TypeVar("T")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from support.runs import BREAST_CANCER, Run, changed, write
 
 from cutlayer.common.config import RunFile
 from cutlayer.common.errors import ConfigError
+from cutlayer.common.fields import Section
 from cutlayer.common.job import LABEL_PARTY
+from cutlayer.common.limits import Timeouts
 from cutlayer.common.run_files import load
 
 
@@ -28,6 +32,19 @@ def test_a_plugin_may_be_named_alone(tmp_path: Path) -> None:
         write(tmp_path, changed(BREAST_CANCER, {"nonlabel_parties.lab.attacks": ["norm", {"name": "cosine"}]}))
     )
     assert [choice.name for choice in run_file.nonlabel_section("lab").attacks] == ["norm", "cosine"]
+
+
+def sections(kind: type[BaseModel]) -> list[type[BaseModel]]:
+    return [kind, *(section for heir in kind.__subclasses__() for section in sections(heir))]
+
+
+@pytest.mark.parametrize("section", [Timeouts, *sections(Section)], ids=lambda section: section.__name__)
+def test_true_is_no_number_anywhere(section: type[BaseModel]) -> None:
+    for name, hint in get_type_hints(section, include_extras=True).items():
+        for switch in (True, False):
+            with suppress(ValidationError):
+                value = TypeAdapter(hint).validate_python(switch)
+                assert value is switch or not isinstance(value, int | float), f"{name}: took {switch} for {value}"
 
 
 @pytest.mark.parametrize(
