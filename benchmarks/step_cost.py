@@ -48,7 +48,9 @@ def stepper(workload: Workload, defense: str, steps: int) -> Callable[[int], flo
         began = time.thread_time()
         z_Bd = bottom(features.x_NF[step.rows])
         received = {_PARTY: Received(z_Bd.detach().clone(), bytes(32))}
-        gradient = training.step(step, received).releases[_PARTY].gradient
+        result = training.step(step, received)
+        training.conclude(step, received, result)
+        gradient = result.releases[_PARTY].gradient
         assert gradient is not None
         optimizer.zero_grad()
         z_Bd.backward(gradient.g_Bd)

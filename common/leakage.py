@@ -10,6 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from statistics import NormalDist
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -51,13 +53,16 @@ def flipped(auc: float) -> float:
     return max(auc, 1 - auc)
 
 
-def null_floor(positives: int, negatives: int) -> float:
+def null_floor(positives: int, negatives: int, best_of: int = 1) -> float:
     """What the AUC of a score that knows nothing reaches on a batch of that many rows of each class.
 
     In 95 % of such batches it stays as near to 1/2 as this, in 97.5 % below it; from the variance of the rank sum in
     its normal approximation. The p95 of a run can hardly be expected below it, whatever the defense.
+
+    Args:
+        best_of: the figure is the largest of so many independent ones, such as those of several parties.
     """
-    return min(0.5 + _FLOOR_DEVIATIONS * null_deviation(positives, negatives), 1.0)
+    return min(0.5 + _floor_deviations(best_of) * null_deviation(positives, negatives), 1.0)
 
 
 def null_floor_over(sizes: Mapping[tuple[int, int], int], best_of: int = 1) -> float | None:
@@ -65,7 +70,7 @@ def null_floor_over(sizes: Mapping[tuple[int, int], int], best_of: int = 1) -> f
 
     Args:
         sizes: (positives, negatives) of the batches -> how many of them there are; where there are none, so is a floor.
-        best_of: each figure is the largest of so many independent ones, such as those of several parties.
+        best_of: as of `null_floor`.
     """
     if not sizes:
         return None
@@ -82,6 +87,13 @@ def null_floor_over(sizes: Mapping[tuple[int, int], int], best_of: int = 1) -> f
 def null_deviation(positives: int, negatives: int) -> float:
     """Of the AUC of a score that knows nothing, over batches of that many rows of each class, at least one of each."""
     return math.sqrt((positives + negatives + 1) / (12 * positives * negatives))
+
+
+@cache
+def _floor_deviations(best_of: int) -> float:
+    if best_of == 1:
+        return _FLOOR_DEVIATIONS
+    return NormalDist().inv_cdf(_normal_share(_FLOOR_DEVIATIONS) ** (1 / best_of))
 
 
 def _normal_share(deviations: float) -> float:

@@ -27,13 +27,16 @@ repeated one gets the very answer again: repeating a step teaches nothing about 
 
 Duties of the code that drives a link, in this order, at each step:
 
-    1. apply       label party: train, build the answer, `seal`;
+    1. apply       label party: learn, build the answer, `seal`, and conclude the step: optimizer step, audit;
                    non-label party: `on_answer`, optimizer step, `applied`
     2. checkpoint  where one is due: `sealed_state()` (label party) or `state()` with models and optimizers, all of
                    the same step. The label party decides when one is due, and says so in the answer
     3. fsync       so that the checkpoint survives a loss of power
     4. report      figures and log of the step
     5. send        label party: `answered`, the answer; non-label party: the next activation
+
+Where no checkpoint is due the label party sends as soon as it has sealed, and concludes and reports while the others
+go on.
 
 Before step 1 all save step 0, the label party first. Where a party was lost, all go back to the newest step of which
 each holds a checkpoint, with new links that start from the states of that step. The label party remembers the z of each

@@ -1,4 +1,4 @@
-"""The leak audit: what would the attacks make of the gradient that is about to leave?
+"""The leak audit: what would the attacks make of the gradients that leave?
 
 The worst case: the direction attack of [M, section 3.3] knows the clean gradient of one positive row of the batch,
 drawn anew each step; the mean and the median attack of [G, equations 8 and 9] know the class centres of the very

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.common.checkpoints import Tensors
-from cutlayer.common.leakage import EpochLeak, flipped, leak_auc, null_floor_over, pooled_figures
+from cutlayer.common.leakage import EpochLeak, flipped, leak_auc, null_floor, pooled_figures
 
 Scores = npt.NDArray[np.float64]
 Targets = npt.NDArray[np.bool_]
@@ -48,7 +48,7 @@ class PooledLeak:
         if not known:
             return None
         sizes = max((int(targets.sum()), int((~targets).sum())) for _, targets in joined)
-        floor = null_floor_over({sizes: 1}, self._parties)
+        floor = null_floor(*sizes, self._parties)
         self._ended.append(EpochLeak(max(known), max(map(flipped, known)), floor))
         return self._ended[-1]
 

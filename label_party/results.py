@@ -13,7 +13,7 @@ from typing import Any
 from cutlayer import __version__
 from cutlayer.common.config import RunFile
 from cutlayer.common.job import LABEL_PARTY
-from cutlayer.common.leakage import null_floor_over
+from cutlayer.common.leakage import null_floor
 from cutlayer.common.process import peak_rss_bytes
 from cutlayer.common.schedule import Step
 from cutlayer.common.telemetry import Progress
@@ -61,7 +61,7 @@ class RunFigures:
         self.loss = loss
         known = {attack: found for attack, found in leak.items() if found.auc is not None}
         self.leak = {attack: found.auc for attack, found in known.items() if found.auc is not None}
-        self.chance = {attack: null_floor_over({found.sizes: 1}, parties) or 1.0 for attack, found in known.items()}
+        self.chance = {attack: null_floor(*found.sizes, parties) for attack, found in known.items()}
         self._epoch_loss += loss * rows
         self._epoch_rows += rows
         self.stated = training.telemetry()

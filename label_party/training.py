@@ -1,4 +1,4 @@
-"""One step of the label party: aggregate, objective, gradient, defense, audit, update.
+"""One step of the label party: aggregate, objective, gradient, defense; then update and audit.
 
 Shape suffixes: B rows of the batch, N aligned rows, F features, d cut-layer width, K logits.
 """
@@ -56,11 +56,11 @@ _OBJECTIVE = "label_party/objective"  # whose noise it is: no party can have thi
 
 
 class StepResult(NamedTuple):
-    """What a training step makes: mean loss, what may leave for each party, largest leak of each attack."""
+    """What a training step makes: mean loss, what may leave for each party, and party -> part of its exact gradient."""
 
     loss: float
     releases: dict[str, Release]
-    leak: dict[str, BatchLeak]
+    parts: Mapping[str, Mapping[str, Tensor]]
 
 
 class LabelTraining:
@@ -106,7 +106,7 @@ class LabelTraining:
         self._optimizer = build_optimizer(section.optimizer, [*self.objective.parameters(), *own])
 
     def step(self, step: Step, received: Mapping[str, Received]) -> StepResult:
-        """Train on one batch.
+        """Learn from one batch: all that the parties wait for. `conclude` must follow, before the next step.
 
         Raises:
             TrainingError: the loss or a gradient is not finite. DefenseError: a defense failed.
@@ -123,10 +123,30 @@ class LabelTraining:
         if learned.gradient_Bd is not None:
             aggregate_Bd.backward(learned.gradient_Bd)  # type: ignore[no-untyped-call]
         self._require_finite(step, learned.loss, z)
-        releases, leak = self._release(step, received, y_B, parts)
+        return StepResult(learned.loss, self._releases(step, received, y_B), parts)
+
+    def conclude(self, step: Step, received: Mapping[str, Received], result: StepResult) -> dict[str, BatchLeak]:
+        """What can wait until the answers have left: update the models, audit and count what the parties get.
+
+        Returns:
+            the largest leak of each attack.
+        """
         if self._optimizer:
             self._optimizer.step()
-        return StepResult(learned.loss, releases, leak)
+        y_B, multiclass, of_objective = self.labels[step.rows], self.audit.multiclass, self.objective.telemetry()
+        leaks = {}
+        for party, r in received.items():
+            g_Bd, sent = r.z_Bd.grad, result.releases[party].gradient
+            assert g_Bd is not None
+            assert sent is not None
+            reference = self._reference(step, party, g_Bd, y_B)
+            leaks[party] = batch_leaks(sent.g_Bd, r.z_Bd, y_B, reference, multiclass=multiclass)
+            telemetry = self.defenses[party].telemetry()
+            self.bound.add(party, step.rows, telemetry)
+            gradients = {"exact": g_Bd, "perturbed": sent.g_Bd, **result.parts.get(party, {})}
+            self.samples.add(step, party, y_B, gradients, {**telemetry, **of_objective})
+            self.unprotected.add(party, g_Bd if self.objective.shows_labels else None, sent.g_Bd)
+        return self.audit.record(step.number, step.epoch, leaks)
 
     @torch.no_grad()
     def evaluate(self, step: Step, received: Mapping[str, Received]) -> dict[str, float | None]:
@@ -209,31 +229,21 @@ class LabelTraining:
                 found[party][name] = gradient_Bd
         return found
 
-    def _release(
-        self,
-        step: Step,
-        received: Mapping[str, Received],
-        y_B: Tensor,
-        parts: Mapping[str, Mapping[str, Tensor]],
-    ) -> tuple[dict[str, Release], dict[str, BatchLeak]]:
-        multiclass = self.audit.multiclass
-        releases, leaks, of_objective = {}, {}, self.objective.telemetry()
+    def _releases(self, step: Step, received: Mapping[str, Received], y_B: Tensor) -> dict[str, Release]:
+        releases = {}
         for party, r in received.items():
             g_Bd = r.z_Bd.grad
             assert g_Bd is not None
             noise = Noise.keyed(self._secret, party, step.number, r.z_digest)
             perturbed = self.defenses[party].defend(g_Bd, y_B, noise=noise)
-            draw = Noise(public_key("audit", self._seed, party, step.number))
-            reference = draw_reference(g_Bd, y_B, multiclass=multiclass, noise=draw)
-            leaks[party] = batch_leaks(perturbed.g_Bd, r.z_Bd, y_B, reference, multiclass=multiclass)
-            telemetry = self.defenses[party].telemetry()
-            self.bound.add(party, step.rows, telemetry)
-            gradients = {"exact": g_Bd, "perturbed": perturbed.g_Bd, **parts.get(party, {})}
-            self.samples.add(step, party, y_B, gradients, {**telemetry, **of_objective})
-            self.unprotected.add(party, g_Bd if self.objective.shows_labels else None, perturbed.g_Bd)
             granted = self.job.granted(party).clean_positive_gradient
-            releases[party] = Release(perturbed, reference if granted else None)
-        return releases, self.audit.record(step.number, step.epoch, leaks)
+            releases[party] = Release(perturbed, self._reference(step, party, g_Bd, y_B) if granted else None)
+        return releases
+
+    def _reference(self, step: Step, party: str, g_Bd: Tensor, y_B: Tensor) -> Reference | None:
+        """The same one whenever it is asked for."""
+        draw = Noise(public_key("audit", self._seed, party, step.number))
+        return draw_reference(g_Bd, y_B, multiclass=self.audit.multiclass, noise=draw)
 
     def _require_finite(self, step: Step, loss: float, z: Mapping[str, Tensor]) -> None:
         gradients = [t.grad for t in z.values() if t.grad is not None]

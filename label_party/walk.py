@@ -1,10 +1,10 @@
-"""The walk of one mini-batch as the label party sees it: collect, train, save where due, report, answer."""
+"""The walk of one mini-batch as the label party sees it: collect, train, answer, audit, report; save where due."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from cutlayer.common.checkpoints import Checkpoint, CheckpointStore
 from cutlayer.common.job import Job
@@ -16,7 +16,16 @@ from cutlayer.label_party.notices import Notices
 from cutlayer.label_party.results import Figures, RunFigures
 from cutlayer.label_party.saving import Cadence, content, restore
 from cutlayer.label_party.server import LabelPartyServicer, PartyExchange
-from cutlayer.label_party.training import LabelTraining, Received, Release
+from cutlayer.label_party.training import LabelTraining, Received, Release, StepResult
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What a step has made so far: what leaves for each party, and the result of training or the figures of a test."""
+
+    releases: Mapping[str, Release]
+    trained: StepResult | None = None
+    test: Mapping[str, float | None] = field(default_factory=dict)
 
 
 class Walk:
@@ -77,28 +86,34 @@ class Walk:
         """The duties of a step, in the order that common/session.py gives them."""
         self._inside_step = True
         self.figures.start()
-        releases, test = self._train_or_evaluate(step, received)
-        evaluation = self._end_epoch(step, test)
+        taken = self._train_or_evaluate(step, received)
         due = self._due(step)
-        answers = self._servicer.seal(step.number, releases, checkpoint=due)
+        answers = self._servicer.seal(step.number, taken.releases, checkpoint=due)
         self.links = self._servicer.saved_links()
         if due:
+            evaluation = self._conclude(step, received, taken)
             self._save(step.number)
-        self._report(step, evaluation)
+            self._report(step, evaluation)
         self._servicer.answered(step.number, answers, {party: r.z_digest for party, r in received.items()})
         self._exchange.publish(step.number, answers)
+        if not due:  # the parties need not wait for this
+            self._report(step, self._conclude(step, received, taken))
         self._done, self._inside_step = step.number, False
 
-    def _train_or_evaluate(
-        self, step: Step, received: Mapping[str, Received]
-    ) -> tuple[dict[str, Release], dict[str, float | None]]:
+    def _train_or_evaluate(self, step: Step, received: Mapping[str, Received]) -> _Taken:
         if step.kind == "train":
-            loss, releases, leak = self.training.step(step, received)
-            self.figures.trained(len(step.rows), loss, leak, self.training)
-            return releases, {}
+            trained = self.training.step(step, received)
+            return _Taken(trained.releases, trained)
         test = self.training.evaluate(step, received)
         shared = {k: v for k, v in test.items() if v is not None} if self._job.privacy.share_metrics else None
-        return {party: Release(metrics=shared) for party in received}, test
+        return _Taken({party: Release(metrics=shared) for party in received}, test=test)
+
+    def _conclude(self, step: Step, received: Mapping[str, Received], taken: _Taken) -> Figures | None:
+        """Bring models, audit and figures to where they stand after `step`; the record of the epoch that it ends."""
+        if taken.trained is not None:
+            leak = self.training.conclude(step, received, taken.trained)
+            self.figures.trained(len(step.rows), taken.trained.loss, leak, self.training)
+        return self._end_epoch(step, taken.test)
 
     def _end_epoch(self, step: Step, test: Mapping[str, float | None]) -> Figures | None:
         if step.number % self.training.schedule.steps_per_epoch:

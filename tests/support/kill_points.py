@@ -35,6 +35,7 @@ _LABEL_STEP = {
     f"{_LABEL}.session:LabelPartyLink.on_activation": (2, 0),
     f"{_LABEL}.walk:Walk._train_or_evaluate": (1, 0),
     f"{_LABEL}.server:LabelPartyServicer.seal": (1, 0),
+    f"{_LABEL}.walk:Walk._conclude": (1, 0),
     f"{_LABEL}.walk:Walk._report": (1, 0),
     f"{_LABEL}.answered:AnsweredActivations.note": (1, 0),
     f"{_LABEL}.session:LabelPartyLink.answered": (2, 0),

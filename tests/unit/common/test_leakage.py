@@ -161,8 +161,9 @@ def test_null_floor_is_what_knows_nothing() -> None:
     assert np.mean(np.array(aucs, dtype=float) <= null_floor(30, 70)) == pytest.approx(0.975, abs=0.012)
 
 
-def test_null_floor_of_batches_of_one_size_is_that_of_each() -> None:
-    assert null_floor_over({(30, 70): 12}) == pytest.approx(null_floor(30, 70), abs=1e-9)
+@pytest.mark.parametrize("best_of", [1, 2, 10])
+def test_null_floor_of_batches_of_one_size_is_that_of_each(best_of: int) -> None:
+    assert null_floor_over({(30, 70): 12}, best_of) == pytest.approx(null_floor(30, 70, best_of), abs=1e-9)
 
 
 def test_a_few_small_batches_raise_the_null_floor_less_than_they_would_alone() -> None:

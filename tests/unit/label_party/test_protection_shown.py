@@ -41,7 +41,8 @@ def take(made: LabelTraining, step: int, notices: Notices) -> list[str]:
     """One step with made-up activations; what is new after it."""
     at = made.schedule.at(step)
     z_Bd = torch.randn(len(at.rows), WIDTH, generator=torch.Generator().manual_seed(step))
-    made.step(at, {"lab": Received(z_Bd, step.to_bytes(32, "little"))})
+    received = {"lab": Received(z_Bd, step.to_bytes(32, "little"))}
+    made.conclude(at, received, made.step(at, received))
     return notices.new(step)
 
 

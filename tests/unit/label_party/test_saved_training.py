@@ -48,8 +48,8 @@ def take(number: int, training: LabelTraining, figures: RunFigures) -> None:
         for party in PARTIES
     }
     if step.kind == "train":
-        loss, _, leak = training.step(step, received)
-        figures.trained(len(step.rows), loss, leak, training)
+        result = training.step(step, received)
+        figures.trained(len(step.rows), result.loss, training.conclude(step, received, result), training)
     else:
         test = training.evaluate(step, received)
     if number % training.schedule.steps_per_epoch == 0:
