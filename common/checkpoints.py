@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
 
 from cutlayer import __version__
 from cutlayer.common.errors import CheckpointError
 from cutlayer.common.files import private_folder, sync_folder, write_synced, writing
+from cutlayer.common.packing import pack
 
 SCHEMA = 1
 _STATE, _MANIFEST = "state.safetensors", "manifest.json"
@@ -80,7 +81,7 @@ class CheckpointStore:
             StorageError: the disk is full or refuses; what was there before is still there, and nothing else.
         """
         target = self._folder / f"step-{step:09d}"
-        data = save({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()})
+        data = pack(tensors)
         manifest = {"schema": SCHEMA, "cutlayer": __version__, **asdict(self._owner), "step": step, "record": record}
         manifest["sha256"] = {_STATE: hashlib.sha256(data).hexdigest()}
         if not self._folder.is_dir():

@@ -9,6 +9,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,26 @@ Scores = npt.NDArray[np.float64]
 Targets = npt.NDArray[np.bool_]
 
 
+@dataclass
+class _Open:
+    """Scores of one party and the epoch that goes on, in blocks that grow.
+
+    A small array for each step, which stays, would keep the large ones that come and go around it from being used
+    again (see the tests of memory).
+    """
+
+    scores: bytearray = field(default_factory=bytearray)  # float64
+    targets: bytearray = field(default_factory=bytearray)  # bool
+
+    def add(self, score_B: Scores, target_B: Targets) -> None:
+        self.scores += score_B.tobytes()
+        self.targets += target_B.tobytes()
+
+    def arrays(self) -> tuple[Scores, Targets]:
+        """Copies, (N,)."""
+        return np.frombuffer(self.scores).copy(), np.frombuffer(self.targets, dtype=np.bool_).copy()
+
+
 class PooledLeak:
     """One attack's scores of the epoch that goes on, by party, and the leak AUCs of those that have ended.
 
@@ -33,16 +54,16 @@ class PooledLeak:
 
     def __init__(self, parties: int = 1) -> None:
         self._parties = parties
-        self._open: defaultdict[str, list[tuple[Scores, Targets]]] = defaultdict(list)
+        self._open: defaultdict[str, _Open] = defaultdict(_Open)
         self._ended: list[EpochLeak] = []
 
     def add(self, party: str, score_B: Scores, target_B: Targets) -> None:
         """One batch's scores of rows that should, or should not, have a high one."""
-        self._open[party].append((score_B, target_B))
+        self._open[party].add(score_B, target_B)
 
     def end_epoch(self) -> EpochLeak | None:
         """The leak of the epoch that ends, of the party that leaks most; None where it is undefined."""
-        joined = [tuple(map(np.concatenate, zip(*parts, strict=True))) for parts in self._open.values()]
+        joined = [scores.arrays() for scores in self._open.values()]
         self._open.clear()
         known = [auc for scores, targets in joined if (auc := leak_auc(scores, targets)) is not None]
         if not known:
@@ -64,8 +85,8 @@ class PooledLeak:
             "ended": torch.tensor(ended, dtype=torch.float64).reshape(-1, 3),
             "parties": torch.tensor(list(parties)),
         }
-        for number, parts in enumerate(self._open.values()):
-            score_N, target_N = map(np.concatenate, zip(*parts, strict=True))
+        for number, scores in enumerate(self._open.values()):
+            score_N, target_N = scores.arrays()
             found |= {f"score/{number}": torch.from_numpy(score_N), f"target/{number}": torch.from_numpy(target_N)}
         return found
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from cutlayer.common.checkpoints import Tensors
 from cutlayer.common.files import write_atomically
+from cutlayer.common.packing import pack
 from cutlayer.common.parquet import write_table
 from cutlayer.common.schedule import Schedule, Step
 
@@ -94,7 +94,7 @@ class Samples:
         (n, d), and a table of step, party, figure, value."""
         if self._gradients:
             gradients = {name: torch.cat(parts) for name, parts in self._gradients.items()}
-            write_atomically(folder / GRADIENTS_FILE, save(gradients), _PRIVATE)
+            write_atomically(folder / GRADIENTS_FILE, pack(gradients), _PRIVATE)
         if self._figures:
             write_table(folder / FIGURES_FILE, _figure_table(self._figures))
 

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,6 +20,9 @@ _SCHEMA = pa.schema([("step", pa.int64()), ("layer", pa.string()), ("row_id", pa
 class Guesses:
     """`path`, which gets its name when all is in it; until then `path` without suffix is a folder of parts.
 
+    What is not yet written is kept in a few blocks that grow: a small array for each step, which stays, would keep the
+    large ones that come and go around it from being used again (see the tests of memory).
+
     Raises:
         StorageError: the disk is full or refuses. What no `end_part` has made safe is given up.
     """
@@ -27,22 +31,15 @@ class Guesses:
         self._path = path
         self._folder = path.with_suffix("")
         self._parts = Parts(self._folder, "parquet", lambda file: pq.ParquetWriter(file, _SCHEMA), path)
-        self._batches: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._forget()
 
     def add(self, step: int, guesses: Sequence[LabelGuess]) -> None:
         """Guesses made at `step`."""
         for guess in guesses:
-            count = len(guess.row_ids)
-            columns = [
-                pa.array([step] * count, pa.int64()),
-                pa.array([guess.layer] * count, pa.string()),
-                pa.array(guess.row_ids, pa.string()),
-                pa.array(guess.score_B.detach().double().numpy(), pa.float64()),
-            ]
-            self._batches.append(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
-            self._rows += count
-        if self._rows > _ROWS_PER_GROUP:
+            self._batches.append((step, guess.layer, len(guess.row_ids)))
+            self._row_ids += guess.row_ids
+            self._scores += guess.score_B.detach().double().numpy().tobytes()
+        if len(self._row_ids) > _ROWS_PER_GROUP:
             self._flush()
 
     def end_part(self, step: int) -> None:
@@ -52,7 +49,7 @@ class Guesses:
 
     def go_back(self, step: int) -> None:
         """Forget what was guessed after `step`, which is one that ended a part, or 0."""
-        self._batches, self._rows = [], 0
+        self._forget()
         self._parts.go_back(step)
 
     def merge(self, step: int) -> None:
@@ -71,5 +68,13 @@ class Guesses:
 
     def _flush(self) -> None:
         if self._batches:
-            self._parts.write(pa.Table.from_batches(self._batches, schema=_SCHEMA))
-        self._batches, self._rows = [], 0
+            steps, layers, counts = zip(*self._batches, strict=True)
+            columns = [np.repeat(steps, counts), np.repeat(layers, counts), self._row_ids, np.frombuffer(self._scores)]
+            arrays = [pa.array(column, kind) for column, kind in zip(columns, _SCHEMA.types, strict=True)]
+            self._parts.write(pa.Table.from_arrays(arrays, schema=_SCHEMA))
+        self._forget()
+
+    def _forget(self) -> None:
+        self._batches: list[tuple[int, str, int]] = []  # step, layer and number of rows
+        self._row_ids: list[str] = []
+        self._scores = bytearray()  # float64

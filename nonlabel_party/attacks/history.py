@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cutlayer.common.scores import unit
 from cutlayer.nonlabel_party.attacks.base import Attack, attacks
-from cutlayer.nonlabel_party.attacks.without_labels import majority
+from cutlayer.nonlabel_party.attacks.without_labels import majority, spaced
 from cutlayer.nonlabel_party.view import LabelGuess, Layer, StepView
 
 
@@ -33,10 +33,16 @@ class _Memory:
         self.sum_ND[places[fits]] += unit_BD[fits]
         self.seen_N[places[fits]] += 1
 
-    def means(self) -> Tensor:
-        """Of the rows that were seen, (N, D)."""
+    def mean(self, places: Sequence[int]) -> Tensor:
+        """The mean of the mean directions of these rows, (D,); zeros where there are none."""
+        if not places:
+            return torch.zeros_like(self.positive_D)
+        return (self.sum_ND[places] / self.seen_N[places, None]).mean(dim=0)
+
+    def along(self, direction_D: Tensor) -> Tensor:
+        """Inner product of each row's mean direction with `direction_D`, (N,), of the rows that were seen."""
         count = self.count
-        return self.sum_ND[:count] / self.seen_N[:count, None]
+        return (self.sum_ND[:count] @ direction_D) / self.seen_N[:count]
 
     @property
     def count(self) -> int:
@@ -89,10 +95,9 @@ class HistoryAttack(Attack):
         unknown = {row_id: place for row_id, place in self._places.items() if row_id not in self._known_labels}
         guesses = []
         for layer, memory in self._memories.items():
-            mean_ND = memory.means()
-            names = tuple(row_id for row_id, place in unknown.items() if place < len(mean_ND))
-            score_N = mean_ND[[unknown[name] for name in names]] @ self._positive(memory, mean_ND)
-            guesses.append(LabelGuess(names, score_N, layer))
+            score_N = memory.along(self._positive(memory))
+            names = tuple(row_id for row_id, place in unknown.items() if place < len(score_N))
+            guesses.append(LabelGuess(names, score_N[[unknown[name] for name in names]], layer))
         return guesses
 
     def state(self) -> Mapping[str, Tensor]:
@@ -101,8 +106,8 @@ class HistoryAttack(Attack):
         found = {"rows": torch.frombuffer(bytearray(names), dtype=torch.uint8)}
         for layer, memory in self._memories.items():
             count = memory.count
-            found |= {f"{layer}/sum": memory.sum_ND[:count].clone(), f"{layer}/seen": memory.seen_N[:count].clone()}
-            found[f"{layer}/positive"] = memory.positive_D.clone()
+            found |= {f"{layer}/sum": memory.sum_ND[:count], f"{layer}/seen": memory.seen_N[:count]}
+            found[f"{layer}/positive"] = memory.positive_D
         return found
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -124,13 +129,13 @@ class HistoryAttack(Attack):
             self._memories[layer] = _Memory(min(self.rows, room), width)
         return self._memories[layer]
 
-    def _positive(self, memory: _Memory, mean_ND: Tensor) -> Tensor:
+    def _positive(self, memory: _Memory) -> Tensor:
         """The direction (D,) that is taken for that of the positive class."""
         if bool(memory.positive_D.any()):
             return unit(memory.positive_D)
-        known = [(self._places.get(row_id, len(mean_ND)), label) for row_id, label in self._known_labels.items()]
-        sides = [[place for place, y in known if y == label and place < len(mean_ND)] for label in (1, 0)]
+        count = memory.count
+        known = [(self._places.get(row_id, count), label) for row_id, label in self._known_labels.items()]
+        sides = [[place for place, y in known if y == label and place < count] for label in (1, 0)]
         if any(sides):
-            positive_D, negative_D = (mean_ND[side].mean(dim=0) if side else mean_ND.new_zeros(()) for side in sides)
-            return unit(positive_D - negative_D)
-        return -majority(unit(mean_ND))
+            return unit(memory.mean(sides[0]) - memory.mean(sides[1]))
+        return -majority(unit(spaced(memory.sum_ND[:count])))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 from support.fault_points import once_before
 from support.kills import require_same, run_to_kill, write_run
+from support.runs import environment
 from support.threads import Parties
 
 from cutlayer.common import checkpoints
@@ -38,6 +41,15 @@ def test_memory_that_is_refused_is_said_in_words(
     said = capsys.readouterr().err
     assert said.startswith("cutlayer: lab has no memory left; free some")
     assert INTERNAL_ERROR not in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("party", ["label_party", "lab"])
+def test_memory_does_not_grow_with_the_steps(party: str, tmp_path: Path) -> None:
+    """Each step takes and frees 8 MB and more; what stays of it must not keep that from being used again."""
+    command = [sys.executable, "-m", "support.wide_steps", party, str(tmp_path)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 100
 
 
 def test_other_errors_are_no_lack_of_memory() -> None:

@@ -55,7 +55,7 @@ _LAB_TRAIN = [f"{_LAB}.curiosity:Curiosity.observe", f"{_LAB}.training:BottomTra
 # Function -> calls for each checkpoint.
 _SAVING = {
     f"{_COMMON}.checkpoints:CheckpointStore.save": 1,
-    f"{_COMMON}.checkpoints:save": 1,
+    f"{_COMMON}.checkpoints:pack": 1,
     f"{_COMMON}.checkpoints:write_synced": 2,
     f"{_COMMON}.checkpoints:sync_folder": 2,
     f"{_COMMON}.checkpoints:CheckpointStore._prune": 1,
