@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -88,6 +89,31 @@ def test_an_attack_that_fails_is_off_and_said_so(tmp_path: Path) -> None:
     assert curiosity.looks_at_first_layer
     curiosity.observe(view(2))
     assert [text for text in said if "Fragile' failed at step 2" in text]
+
+
+@pytest.mark.parametrize(
+    ("row_ids", "scores"),
+    [
+        (("a", "b"), torch.tensor([1.0])),
+        (("a",), torch.tensor([[1.0], [2.0]])),
+        (("a", 7), torch.tensor([1.0, 2.0])),
+        (("a", "b"), [1.0, 2.0]),
+        (("a", "b"), np.array([1.0, 2.0])),
+    ],
+    ids=["too few scores", "a matrix", "a number for an id", "a list", "numpy"],
+)
+def test_a_guess_that_is_none_puts_the_attack_off_and_spoils_nothing(
+    row_ids: Any, scores: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    norm = Choice(name="norm", layers=["cut"])  # type: ignore[call-arg]
+    curiosity = Curiosity(JOB, "lab", [FRAGILE, norm], tmp_path, said.append)
+    curiosity.observe(view(1))
+    monkeypatch.setattr(Fragile, "observe", lambda self, view: [LabelGuess(row_ids, scores)])
+    curiosity.observe(view(3))
+    curiosity.finish(3)
+    assert [text for text in said if "Fragile' failed at step 3 and is off" in text]
+    assert pq.read_table(tmp_path / "norm.parquet")["step"].to_pylist() == [1, 1, 3, 3]
 
 
 def test_an_attack_without_its_knowledge_is_refused() -> None:
