@@ -36,9 +36,8 @@ class Guesses:
     def add(self, step: int, guesses: Sequence[LabelGuess]) -> None:
         """Guesses made at `step`."""
         for guess in guesses:
-            self._scores += (
-                guess.score_B.detach().double().numpy().tobytes()
-            )  # first: an attack's score may be anything
+            # First, as an attack's scores may be anything: what fails must leave nothing behind.
+            self._scores += guess.score_B.detach().double().numpy().tobytes()
             self._row_ids += guess.row_ids
             self._batches.append((step, guess.layer, len(guess.row_ids)))
         if len(self._row_ids) > _ROWS_PER_GROUP:

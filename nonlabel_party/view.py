@@ -88,7 +88,7 @@ class LabelGuess:
     """An attack's scores for some rows at one layer; higher means more likely positive, only the order counts.
 
     Raises:
-        ValueError: the scores are not one for each row. TypeError: a row id is no text.
+        ValueError: the scores are not one for each row. TypeError: a row id or the layer is no text.
     """
 
     row_ids: tuple[str, ...]
@@ -98,5 +98,5 @@ class LabelGuess:
     def __post_init__(self) -> None:
         if self.score_B.shape != (len(self.row_ids),):
             raise ValueError(f"{len(self.row_ids)} row ids, but scores of shape {tuple(self.score_B.shape)}")
-        if not all(isinstance(row_id, str) for row_id in self.row_ids):
-            raise TypeError("row ids are texts, as a view has them")
+        if not all(isinstance(text, str) for text in (*self.row_ids, self.layer)):
+            raise TypeError("row ids and layer are texts, as a view has them")

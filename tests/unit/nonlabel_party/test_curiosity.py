@@ -92,24 +92,25 @@ def test_an_attack_that_fails_is_off_and_said_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row_ids", "scores"),
+    "guess",
     [
         (("a", "b"), torch.tensor([1.0])),
         (("a",), torch.tensor([[1.0], [2.0]])),
         (("a", 7), torch.tensor([1.0, 2.0])),
         (("a", "b"), [1.0, 2.0]),
         (("a", "b"), np.array([1.0, 2.0])),
+        (("a", "b"), torch.tensor([1.0, 2.0]), 1),
     ],
-    ids=["too few scores", "a matrix", "a number for an id", "a list", "numpy"],
+    ids=["too few scores", "a matrix", "a number for an id", "a list", "numpy", "a number for the layer"],
 )
 def test_a_guess_that_is_none_puts_the_attack_off_and_spoils_nothing(
-    row_ids: Any, scores: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    guess: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
     norm = Choice(name="norm", layers=["cut"])  # type: ignore[call-arg]
     curiosity = Curiosity(JOB, "lab", [FRAGILE, norm], tmp_path, said.append)
     curiosity.observe(view(1))
-    monkeypatch.setattr(Fragile, "observe", lambda self, view: [LabelGuess(row_ids, scores)])
+    monkeypatch.setattr(Fragile, "observe", lambda self, view: [LabelGuess(*guess)])
     curiosity.observe(view(3))
     curiosity.finish(3)
     assert [text for text in said if "Fragile' failed at step 3 and is off" in text]
